@@ -14,10 +14,10 @@ import (
 	"culvert/internal/testbed"
 )
 
-// fates are where the same valid datagram of a link ends by each of two interfaces.
+// fates are the verdicts and reasons of the same valid datagram of a link by each of two interfaces.
 type fates struct{ a0, b0 string }
 
-// fed puts a frame of a link, made for each interface, through the program on both.
+// fed puts a datagram of a link through the program on both interfaces.
 func fed(t *testing.T, inst scionplane.Plane, changes ...func(*scionpkt.Spec)) (got fates) {
 	t.Helper()
 	for name, fate := range map[string]*string{"a0": &got.a0, "b0": &got.b0} {
@@ -39,8 +39,8 @@ const (
 	forwarded      = scionbed.Forwarded
 )
 
-// A valid datagram of a link is forwarded by the interfaces that the link is told, whether the
-// interface is known for the link or not, and dropped by any other.
+// TestLinkAccept checks that a valid datagram of a link is forwarded by the interfaces of its rule, whether the link's
+// next hop is by that interface or not, and dropped by any other.
 func TestLinkAccept(t *testing.T) {
 	testbed.InNamespace(t)
 	a, b := testbed.AddVeth(t, "a0", "a1"), testbed.AddVeth(t, "b0", "b1")
@@ -67,7 +67,7 @@ func TestLinkAccept(t *testing.T) {
 		{"by a0, its next hop there", func() { lead(a.Index) }, scionplane.Accept{Devices: []int{a.Index}}, fates{forwarded, wrongInterface}},
 		{"route moved to b0", func() { lead(b.Index) }, scionplane.Accept{Devices: []int{b.Index}}, fates{wrongInterface, forwarded}},
 		{"two next hops", nil, scionplane.Accept{Devices: []int{a.Index, b.Index}}, fates{forwarded, forwarded}},
-		{"neighbour gone", func() { lead(0) }, scionplane.Accept{Devices: []int{b.Index}}, fates{wrongInterface, forwarded}},
+		{"neighbor gone", func() { lead(0) }, scionplane.Accept{Devices: []int{b.Index}}, fates{wrongInterface, forwarded}},
 		{"by an interface without the program", nil, scionplane.Accept{Devices: []int{testbed.Device(t, "c0").Index}}, fates{wrongInterface, wrongInterface}},
 		{"no route", nil, scionplane.Accept{}, fates{wrongInterface, wrongInterface}},
 		{"by all but a0", nil, scionplane.Accept{Except: true, Devices: []int{a.Index}}, fates{wrongInterface, forwarded}},
@@ -84,7 +84,8 @@ func TestLinkAccept(t *testing.T) {
 	}
 }
 
-// What comes for the internal address has a rule of its own, and no other packet has one.
+// TestInternalAccept checks that the rule of the internal link applies to datagrams for the internal address and port and
+// to no others.
 func TestInternalAccept(t *testing.T) {
 	testbed.InNamespace(t)
 	a, b := testbed.AddVeth(t, "a0", "a1"), testbed.AddVeth(t, "b0", "b1")
@@ -110,7 +111,8 @@ func TestInternalAccept(t *testing.T) {
 	}
 }
 
-// What is dropped is counted for the link that it claims to be of.
+// TestWrongInterfaceIsTheLinksDrop checks that datagrams by a wrong interface count as drops of the link with their
+// addresses.
 func TestWrongInterfaceIsTheLinksDrop(t *testing.T) {
 	testbed.InNamespace(t)
 	a := testbed.AddVeth(t, "a0", "a1")
@@ -135,9 +137,8 @@ func TestWrongInterfaceIsTheLinksDrop(t *testing.T) {
 	}
 }
 
-// The rule outlives the process, and goes with its link when the configuration changes. An interface
-// that gets the program later is found by its index.
-func TestAcceptIsCarried(t *testing.T) {
+// TestAcceptIsAdopted checks that a rule outlives the process, and stays with its link when the configuration changes.
+func TestAcceptIsAdopted(t *testing.T) {
 	testbed.InNamespace(t)
 	a, b := testbed.AddVeth(t, "a0", "a1"), testbed.AddVeth(t, "b0", "b1")
 	attach := func(c scionplane.Config, names ...string) scionplane.Plane {
@@ -171,6 +172,7 @@ func TestAcceptIsCarried(t *testing.T) {
 	}
 }
 
+// TestRefreshFindsInterfaces sets a rule with an interface that gets the program later. Refresh applies it.
 func TestRefreshFindsInterfaces(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "a0", "a1")

@@ -14,7 +14,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// manyIDs counts up from 1.
+// manyIDs returns the interface IDs 1 to n.
 func manyIDs(n int) []uint16 {
 	ids := make([]uint16, n)
 	for i := range ids {
@@ -23,16 +23,16 @@ func manyIDs(n int) []uint16 {
 	return ids
 }
 
-// TestAdopt attaches again with other configurations: counters stay with their names, and so do
-// keys, next hops and link states.
+// TestAdopt attaches again with other configurations. Links keep their counters, next hops and states by their names, and
+// keys stay.
 func TestAdopt(t *testing.T) {
 	tests := map[string][]uint16{
-		"same":                          {1, 2},
-		"more links":                    {1, 2, 3, 4, 5},
-		"renumbered":                    {9, 2, 7, 1},
-		"more than the counters' room":  manyIDs(3 * scionplane.MinCounters),
-		"fewer links, those in use too": {2},
-		"other links altogether":        {5, 6},
+		"same":                     {1, 2},
+		"more links":               {1, 2, 3, 4, 5},
+		"renumbered":               {9, 2, 7, 1},
+		"more links than counters": manyIDs(3 * scionplane.MinCounters),
+		"a link in use is removed": {2},
+		"other links altogether":   {5, 6},
 	}
 	for name, ids := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAdopt(t *testing.T) {
 			if now, err := inst.Keys(); err != nil || !slices.Equal(now, keys) {
 				t.Errorf("keys %v, %v, were %v", now, err, keys)
 			}
-			// The way from 1 to 2 is open, as it was, where both are there still.
+			// Packets are still forwarded from link 1 to link 2 if both remain.
 			testbed.Feed(t, inst, frame, "v0", 2)
 			want := map[string]uint64{scionbed.Forwarded: 5}
 			wantIn, wantOut := make(map[string]uint64), make(map[string]uint64)
@@ -89,7 +89,7 @@ func TestAdopt(t *testing.T) {
 			}
 			inst.Close()
 
-			// And back: nothing is forgotten.
+			// With the first configuration again, link 2 still has its counters.
 			inst = scionbed.Attach(t, first, "v0")
 			if now := wantOut["2"]; now == 0 {
 				wantOut["2"] = 5
@@ -101,7 +101,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestMovedLinkIsClosed changes the addresses of a link: its next hop does not hold any longer.
+// TestMovedLinkIsClosed changes the addresses of a link, which loses its next hop and its state.
 func TestMovedLinkIsClosed(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
@@ -161,7 +161,7 @@ func TestKeys(t *testing.T) {
 			reason = scionbed.Forwarded
 		}
 		if after[reason] != before[reason]+1 {
-			t.Errorf("key %x: no packet more for %s: %v, then %v", key, reason, before, after)
+			t.Errorf("key %x: counters %v, then %v, want one more %s", key, before, after, reason)
 		}
 	}
 	fail("index below", inst.AddKey(-1, other), "use 0 to 1")
@@ -202,8 +202,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestDeadHopsAreForgotten attaches again after an interface was deleted and made again: what is known to be behind the
-// new one's index is no longer what was behind the old one.
+// TestDeadHopsAreForgotten attaches again after an interface was deleted and made again under another index. Links and
+// hosts lose next hops by the old index.
 func TestDeadHopsAreForgotten(t *testing.T) {
 	testbed.InNamespace(t)
 	v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")

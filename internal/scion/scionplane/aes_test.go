@@ -91,8 +91,8 @@ func TestMACIsTheReferences(t *testing.T) {
 	}
 }
 
-// Every bit that a MAC covers, and every bit of the MAC, must matter, whether the hop field is in
-// the cache or not.
+// TestOneWrongBitIsRefused checks that a hop field is refused if one bit is wrong that its MAC covers, or one bit of the
+// MAC. The right hop field is in the cache all the time.
 func TestOneWrongBitIsRefused(t *testing.T) {
 	m := loadMACRunner(t)
 	for _, v := range vectors(t, 50) {
@@ -131,7 +131,7 @@ func flip(info path.InfoField, hop path.HopField, bit int) (path.InfoField, path
 	return info, hop
 }
 
-// A cached hop field is good only as long as the key that verified it is loaded.
+// TestCacheBelongsToTheKey checks that a cached hop field is valid only as long as the key that verified it is loaded.
 func TestCacheBelongsToTheKey(t *testing.T) {
 	m := loadMACRunner(t)
 	v := vectors(t, 2)

@@ -14,7 +14,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// bfdFrame is a BFD packet that comes over link 1, with the given path type and BFD header fields.
+// bfdFrame returns a frame with a BFD packet over a link, with the given path type and fields of the BFD header. A TTL of 0
+// leaves the default.
 func bfdFrame(t *testing.T, in *net.Interface, l scionplane.Link, path byte, b bfdFields) []byte {
 	t.Helper()
 	frame := scionbed.SizedTransitFrame(t, in, scionbed.Key, 64, func(s *scionpkt.Spec) { s.Outer.Src, s.Outer.Dst = l.Remote, l.Local })
@@ -40,14 +41,14 @@ type bfdFields struct {
 	ttl         byte
 }
 
-// bfdConfigs has link 1 between addresses of either IP version.
+// bfdConfigs returns configurations by the IP version of link 1.
 func bfdConfigs() map[string]scionplane.Config {
 	v4, v6 := scionbed.Config(1), scionbed.Config(1)
 	v6.Links[1].Local, v6.Links[1].Remote = netip.MustParseAddrPort("[fd00::1]:50000"), netip.MustParseAddrPort("[fd00::2]:50000")
 	return map[string]scionplane.Config{"IPv4": v4, "IPv6": v6}
 }
 
-// wantBFD feeds a frame and wants it counted under one reason.
+// wantBFD puts a frame through the program and checks that it is counted under a reason.
 func wantBFD(t *testing.T, inst scionplane.Plane, in *net.Interface, what string, frame []byte, want string) {
 	t.Helper()
 	_, before, _ := testbed.Counted(t, inst, in.Name)
@@ -57,7 +58,8 @@ func wantBFD(t *testing.T, inst scionplane.Plane, in *net.Interface, what string
 	}
 }
 
-// What cannot be of the link's session does not get to it, nor into its limit (RFC 5880, 6.8.6).
+// TestBFDDiscriminators checks that BFD packets which cannot be of the link's session are dropped and use up none of its
+// limit (RFC 5880, 6.8.6).
 func TestBFDDiscriminators(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "a0", "a1")
@@ -99,13 +101,13 @@ func TestBFDDiscriminators(t *testing.T) {
 		if states, err := inst.LinkStates(); err != nil || states[1].BFD != (scionplane.BFDSession{LocalDisc: own, RemoteDisc: far, Refused: 3}) {
 			t.Errorf("link states %+v, %v", states, err)
 		}
-		// Cut off behind the SCION header there is nothing to compare: the slow path sees for itself.
+		// A packet that ends within the BFD header has no discriminators to compare, and is passed up.
 		frame := bfdFrame(t, in, c.Links[1], 2, bfdFields{adminDown, far, other, 0})
 		at, _ := scionpkt.Locate(frame)
 		frame = frame[:at.SCION+4*int(frame[at.SCION+5])+4]
 		scionpkt.FixOuter(frame)
 		wantBFD(t, inst, in, version+" cut off", frame, punt)
-		// The reference counts it too: received and dropped as invalid.
+		// The drops are in the link's counters too, as the reference counts them.
 		links, err := inst.LinkCounters()
 		if err != nil {
 			t.Fatal(err)
@@ -123,24 +125,28 @@ func TestBFDDiscriminators(t *testing.T) {
 	}
 }
 
-// An option wants BFD packets to come from near enough.
+// TestBFDMinTTL checks that BFD packets with a TTL below bfd_min_ttl are dropped.
 func TestBFDMinTTL(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "a0", "a1")
 	const own = 7
 	for version, c := range bfdConfigs() {
 		for _, o := range []struct {
-			least, ttl byte
-			want       string
+			name        string
+			minTTL, ttl byte
+			want        string
 		}{
-			{0, 1, "punt scion-bfd"}, {64, 64, "punt scion-bfd"}, {64, 255, "punt scion-bfd"}, {64, 63, "drop scion-bfd"},
+			{"no minimum", 0, 1, "punt scion-bfd"},
+			{"the minimum", 64, 64, "punt scion-bfd"},
+			{"above the minimum", 64, 255, "punt scion-bfd"},
+			{"below the minimum", 64, 63, "drop scion-bfd"},
 		} {
-			c.BFDMinTTL = o.least
+			c.BFDMinTTL = o.minTTL
 			inst := scionbed.Attach(t, c, "a0")
 			if err := inst.SetLinkBFD(1, scionplane.BFDSession{LocalDisc: own}); err != nil {
 				t.Fatal(err)
 			}
-			wantBFD(t, inst, in, version, bfdFrame(t, in, c.Links[1], 2, bfdFields{3, 9, own, o.ttl}), o.want)
+			wantBFD(t, inst, in, version+", "+o.name, bfdFrame(t, in, c.Links[1], 2, bfdFields{3, 9, own, o.ttl}), o.want)
 			if err := inst.DetachAll(); err != nil {
 				t.Fatal(err)
 			}

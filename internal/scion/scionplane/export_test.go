@@ -4,7 +4,7 @@ package scionplane
 
 import "culvert/internal/bpfobj"
 
-// What tests outside of the package, which use scionbed, need of it.
+// The exports of this file are for tests in package scionplane_test, which use scionbed.
 
 // MinCounters is minCounters.
 const MinCounters = minCounters
@@ -15,5 +15,5 @@ func KeyID(key Key) uint64 { return keyID(key) }
 // KeyIDs is keyIDs.
 func (p Plane) KeyIDs() ([]uint64, error) { return p.keyIDs() }
 
-// RawHop is a next hop as it stands in maps.
+// RawHop returns a next hop as it is in maps.
 func RawHop(nh NextHop) bpfobj.PipelineNextHop { return nh.raw() }

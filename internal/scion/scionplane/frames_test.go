@@ -10,6 +10,7 @@ import (
 	"culvert/internal/testbed"
 )
 
+// TestChecksumsOfSCION checks the checksums of forwarded packets for all values of a word of the payload.
 func TestChecksumsOfSCION(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "a0", "a1")
@@ -37,7 +38,7 @@ func TestChecksumsOfSCION(t *testing.T) {
 	})
 }
 
-// What the SCION router does not read is the kernel's, and so the slow path's.
+// TestSCIONWrapped checks that the programs pass frames up whose encapsulation the SCION router does not read.
 func TestSCIONWrapped(t *testing.T) {
 	testbed.InNamespace(t)
 	v0 := testbed.AddVeth(t, "v0", "v1")
@@ -48,7 +49,7 @@ func TestSCIONWrapped(t *testing.T) {
 	}
 	frame := scionbed.TransitFrame(t, v0, scionbed.Key)
 	if action, _, err := inst.TestRun(frame, "v0"); err != nil || action != testbed.XDPRedirect {
-		t.Fatalf("without anything: action %d, %v", action, err)
+		t.Fatalf("without encapsulation: action %d, %v", action, err)
 	}
 	for name, wrap := range testbed.Wraps() {
 		testbed.GoesOn(t, inst, "v0", name, wrap(frame))

@@ -12,7 +12,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// A next hop changes while packets use it: whatever goes up goes up as it came, under a reason of its own.
+// TestNextHopChangesUnderLoad changes a next hop while packets use it. Packets that are passed up are unchanged and have a
+// reason of the SCION router.
 func TestNextHopChangesUnderLoad(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "a0", "a1")

@@ -17,7 +17,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// inboundFrame enters by a device at interface 1, for an end host of this AS.
+// inboundFrame returns a frame that comes in by a0 at interface 1, for an end host of the AS.
 func inboundFrame(t *testing.T, host netip.Addr) []byte {
 	t.Helper()
 	return scionbed.SizedTransitFrame(t, testbed.Device(t, "a0"), scionbed.Key, 64, func(s *scionpkt.Spec) {
@@ -28,8 +28,8 @@ func inboundFrame(t *testing.T, host netip.Addr) []byte {
 	})
 }
 
-// What goes to hosts that nobody has found has limits apart from what the kernel alone can deliver, and only
-// such hosts are asked for.
+// TestHostReasons checks that packets to hosts without a known next hop have another reason, and so another limit, than
+// packets to hosts that only the kernel reaches. Only the former hosts are asked for.
 func TestHostReasons(t *testing.T) {
 	b := newPuntBed(t)
 	b.noLimits()
@@ -61,8 +61,8 @@ func TestHostReasons(t *testing.T) {
 	}
 }
 
-// A flood of hosts that nobody has uses up the room for those alone: not that for the services on this
-// host, not that for links, and not that for hosts that other links want.
+// TestFloodOfUnknownHosts floods the router with packets to hosts that do not exist. That uses up their limit of one link
+// alone, but not the limits for services on this host, for links without next hop, and for hosts asked for by other links.
 func TestFloodOfUnknownHosts(t *testing.T) {
 	b := newPuntBed(t)
 	c := b.inst.Config()
@@ -83,7 +83,7 @@ func TestFloodOfUnknownHosts(t *testing.T) {
 	b.passes("host wanted by link 2", between(frame, c.Links[2].Remote, c.Links[2].Local), "b0", "punt scion-host-unknown")
 }
 
-// The programs note when they last sent to a host.
+// TestHostUse checks that the programs note the time of the last packet to a host.
 func TestHostUse(t *testing.T) {
 	b := newPuntBed(t)
 	host, idle := netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8")
@@ -100,14 +100,14 @@ func TestHostUse(t *testing.T) {
 	if len(used) != 2 || used[host] < begun || used[host] > scionplane.HostUsed(time.Now()) || used[idle] != before {
 		t.Errorf("hosts used at %v, want %s since %d and %s at %d", used, host, begun, idle, before)
 	}
-	// One that is set counts as used.
+	// SetHost counts as use.
 	b.must(b.inst.SetHost(idle, hop))
 	if used, err = b.inst.Hosts(); err != nil || used[idle] < begun {
 		t.Errorf("hosts used at %v, %v", used, err)
 	}
 }
 
-// All hosts are listed, also when that takes several goes.
+// TestManyHosts checks that all hosts are listed when that takes several batches.
 func TestManyHosts(t *testing.T) {
 	b := newPuntBed(t)
 	const many = 20_000

@@ -18,7 +18,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Offsets in a frame of transitFrame, bytes.
+// Offsets in a frame of scionbed.TransitFrame, in bytes.
 const (
 	frameSrcIP    = scionpkt.EthernetLen + 12
 	frameDstIP    = frameSrcIP + 4
@@ -28,7 +28,7 @@ const (
 	framePathType = frameProtocol + 4
 )
 
-// between gives a frame other outer addresses.
+// between returns a copy of a frame with other outer addresses and ports.
 func between(frame []byte, src, dst netip.AddrPort) []byte {
 	frame = append([]byte(nil), frame...)
 	copy(frame[frameSrcIP:], src.Addr().AsSlice())
@@ -39,13 +39,13 @@ func between(frame []byte, src, dst netip.AddrPort) []byte {
 	return frame
 }
 
-// puntBed is a router with three links, all of whose punts are limited to what takes years to come back.
+// puntBed is a router with three links. Each limit of punts passes a few packets, and then none for years.
 type puntBed struct {
 	t      *testing.T
 	inst   scionplane.Plane
 	onehop []byte
 	bfd    []byte
-	// service is for a service of this AS, by interface ID.
+	// service has a frame to a service of the AS by the ID of the interface that it comes in at.
 	service map[uint16][]byte
 }
 
@@ -60,7 +60,7 @@ func newPuntBed(t *testing.T) *puntBed {
 	})
 	c.Services = []netip.Addr{netip.MustParseAddr("10.0.0.50")}
 	b := &puntBed{t: t, inst: scionbed.Attach(t, c, "a0", "b0")}
-	// One address, so that a frame is the same whatever interface it comes by.
+	// Both devices have the same MAC address, so that a frame is valid at both.
 	testbed.SetMAC(t, &net.Interface{Name: "b0", HardwareAddr: in.HardwareAddr})
 	b.must(b.inst.Refresh())
 	b.must(b.inst.AddKey(0, scionbed.Key))
@@ -86,13 +86,13 @@ func newPuntBed(t *testing.T) *puntBed {
 	return b
 }
 
-// limit is for a reason, by its index.
+// limit sets the limit of a reason, by its index.
 func (b *puntBed) limit(reason uint32, l bpfobj.PipelineLimit) {
 	b.t.Helper()
 	b.must(b.inst.Map(bpfobj.PipelineMapLimits).Put(reason, l))
 }
 
-// noLimits takes them away.
+// noLimits removes the limits of all punts.
 func (b *puntBed) noLimits() {
 	for n, r := range datapath.Reasons() {
 		if r.Verdict == datapath.VerdictPunt {
@@ -108,7 +108,8 @@ func (b *puntBed) must(err error) {
 	}
 }
 
-// send puts a frame through and tells how many times it was passed up and how many times it was not.
+// send puts a frame through the program count times. It returns how often the frame was passed up and how often a limit
+// kept it. All have to be counted under reason.
 func (b *puntBed) send(frame []byte, iface, reason string, count int) (up, limited uint64) {
 	b.t.Helper()
 	read := func() (up, limited uint64) {
@@ -143,7 +144,7 @@ func (b *puntBed) flood(frame []byte, iface, reason string) {
 	}
 }
 
-// passes wants a packet passed up in spite of what was sent before.
+// passes checks that a packet is passed up in spite of those before.
 func (b *puntBed) passes(who string, frame []byte, iface, reason string) {
 	b.t.Helper()
 	if up, _ := b.send(frame, iface, reason, 1); up != 1 {
@@ -151,7 +152,8 @@ func (b *puntBed) passes(who string, frame []byte, iface, reason string) {
 	}
 }
 
-// What one neighbour, one interface's hosts or the hosts of the AS send cannot use up what others need.
+// TestLimitsAreNotShared checks that packets of one neighbor, of the hosts behind one interface, or of the hosts of the AS
+// do not use up the limits of others.
 func TestLimitsAreNotShared(t *testing.T) {
 	b := newPuntBed(t)
 	c := b.inst.Config()
@@ -176,7 +178,7 @@ func TestLimitsAreNotShared(t *testing.T) {
 		byLink(b.service[2], 2), "b0", toService)
 }
 
-// A limit of never holds for what everybody has for himself, too.
+// TestNever checks that the limit datapath.NoPacket also holds for each link's own limit.
 func TestNever(t *testing.T) {
 	b := newPuntBed(t)
 	b.limit(bpfobj.PipelineReasonPUNT_SCION_ONEHOP.Index(), datapath.NoPacket())

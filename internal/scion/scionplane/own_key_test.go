@@ -11,8 +11,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// A start brings the key of the router's files in and takes the files' former key out. A key that
-// was loaded by hand is nobody's to take, whatever index it has.
+// TestReplaceKey checks that a start loads the key of the router's files and removes the files' former key. A key that was
+// loaded by hand stays, whatever its index.
 func TestReplaceKey(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -54,15 +54,15 @@ func TestReplaceKey(t *testing.T) {
 	expect(inst, err, hand, first)
 	inst, err = restart(first)
 	expect(inst, err, hand, first)
-	inst, err = restart(second) // new files: the former key of the files goes
+	inst, err = restart(second) // the files have a new key, which replaces their former one
 	expect(inst, err, hand, second)
 
-	inst, err = restart(hand) // what was loaded by hand has become the files' own
+	inst, err = restart(hand) // the files have the key that was loaded by hand
 	expect(inst, err, hand, second)
 	inst, err = restart(first)
 	expect(inst, err, first, second)
 
-	// Both by hand: there is no telling which one may go.
+	// With both keys loaded by hand none may be replaced.
 	inst = scionbed.Attach(t, scionbed.Config(1), "v0")
 	if err := inst.RemoveKey(0); err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// What its limit keeps from the slow path is counted where the reference counts what it is too busy
-// for, and nowhere else.
+// TestLimitedPunts checks that packets which a limit keeps from the slow path are counted where the reference counts those
+// that its slow path is too busy for, and nowhere else.
 func TestLimitedPunts(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "a0", "a1")
@@ -23,7 +23,7 @@ func TestLimitedPunts(t *testing.T) {
 	inst := scionbed.Attach(t, scionbed.Config(1, 2), "a0", "b0")
 	scionbed.Open(t, inst, out)
 	frame := scionbed.TransitFrame(t, in, scionplane.Key{0xff}) // a key that is not loaded
-	// A limit that lets two packets through, however long the test takes: one of the link's own share.
+	// The limit passes two packets, however long the test takes: one of them by the link's own limit.
 	limit := bpfobj.PipelineLimit{Interval: 1 << 58, Burst: 0}
 	if err := inst.Map(bpfobj.PipelineMapLimits).Put(bpfobj.PipelineReasonPUNT_SCION_MAC.Index(), limit); err != nil {
 		t.Fatal(err)
@@ -51,13 +51,14 @@ func TestLimitedPunts(t *testing.T) {
 		limited += l.Limited[class]
 		dropped += l.Dropped[class]
 	}
-	// Those that went up are the slow path's to count.
+	// The slow path counts the packets that were passed up.
 	if received != sent-passes || limited != sent-passes || dropped != 0 {
 		t.Errorf("link 1: received %d, limited %d, dropped %d", received, limited, dropped)
 	}
 }
 
-// A device that takes no frames of several buffers gets none; the slow path sends them.
+// TestFramesOfSeveralBuffers checks that a frame of several buffers is passed up, and not redirected, if the device of the
+// next hop does not accept it.
 func TestFramesOfSeveralBuffers(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "a0", "a1")
@@ -67,10 +68,16 @@ func TestFramesOfSeveralBuffers(t *testing.T) {
 	small, large := scionbed.TransitFrame(t, in, scionbed.Key), scionbed.SizedTransitFrame(t, in, scionbed.Key, 8000)
 	hop := scionplane.NextHop{IfIndex: out.Index, SrcMAC: [6]byte(out.HardwareAddr), DstMAC: [6]byte{2, 0, 0, 0, 0, 9}, MTU: 9000}
 	for _, c := range []struct {
+		name       string
 		linearOnly bool
 		frame      []byte
 		forwarded  bool
-	}{{false, small, true}, {false, large, true}, {true, small, true}, {true, large, false}} {
+	}{
+		{"one buffer, any device", false, small, true},
+		{"several buffers, device that accepts them", false, large, true},
+		{"one buffer, device that accepts no more", true, small, true},
+		{"several buffers, device that accepts one", true, large, false},
+	} {
 		hop.LinearOnly = c.linearOnly
 		if err := inst.SetLinkNextHop(scionbed.LinkIndex(t, inst.Config(), "2"), hop); err != nil {
 			t.Fatal(err)
@@ -80,15 +87,16 @@ func TestFramesOfSeveralBuffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (action == 4) != c.forwarded {
-			t.Errorf("frame of %d bytes, linear only %v: action %d", len(c.frame), c.linearOnly, action)
+			t.Errorf("%s: action %d, want forwarded %v", c.name, action, c.forwarded)
 		}
 		if !c.forwarded && !bytes.Equal(after, c.frame) {
-			t.Errorf("frame of %d bytes went up changed", len(c.frame))
+			t.Errorf("%s: the frame was passed up changed", c.name)
 		}
 	}
 }
 
-// BFD of the links has a limit of its own, which nobody inside the AS can use up.
+// TestBFDFromInsideIsNotTheSessions checks that BFD packets from inside the AS have another reason than those of the
+// links' sessions, and so use up none of their limit.
 func TestBFDFromInsideIsNotTheSessions(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "a0", "a1")
@@ -101,12 +109,15 @@ func TestBFDFromInsideIsNotTheSessions(t *testing.T) {
 		dstPort  = scionpkt.EthernetLen + scionpkt.IPv4Len + 2
 	)
 	for _, c := range []struct {
+		name   string
 		inside bool
 		path   byte
 		want   string
 	}{
-		{false, 2, "punt scion-bfd"}, {false, 0, "punt scion-bfd"},
-		{true, 2, "punt scion-onehop"}, {true, 0, "punt scion-empty"},
+		{"link, one-hop path", false, 2, "punt scion-bfd"},
+		{"link, empty path", false, 0, "punt scion-bfd"},
+		{"inside, one-hop path", true, 2, "punt scion-onehop"},
+		{"inside, empty path", true, 0, "punt scion-empty"},
 	} {
 		frame := scionbed.TransitFrame(t, in, scionbed.Key)
 		frame[protocol], frame[pathType] = 203, c.path
@@ -120,7 +131,7 @@ func TestBFDFromInsideIsNotTheSessions(t *testing.T) {
 		_, before, _ := testbed.Counted(t, inst, "a0")
 		testbed.Feed(t, inst, frame, "a0", 1)
 		if _, after, _ := testbed.Counted(t, inst, "a0"); after[c.want] != before[c.want]+1 {
-			t.Errorf("inside %v, path type %d: %v, then %v, want one more %s", c.inside, c.path, before, after, c.want)
+			t.Errorf("%s: %v, then %v, want one more %s", c.name, before, after, c.want)
 		}
 	}
 }

@@ -13,9 +13,10 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Kernels without VRF devices cannot show this; Debian's, in guests, can.
+// This test needs a kernel with VRF devices, such as Debian's.
 
-// TestSocketGuardVRF has the kernel give a socket in a VRF the VRF as the device of what comes in.
+// TestSocketGuardVRF checks the rule of a socket in a VRF, for which the kernel reports the VRF as the device of incoming
+// datagrams.
 func TestSocketGuardVRF(t *testing.T) {
 	s := newGuardedSocket(t, func() {
 		vrf := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "vrf1"}, Table: 100}

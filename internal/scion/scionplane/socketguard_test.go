@@ -21,7 +21,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// guardedSocket is a UDP socket at the internal address of testConfig, which a0 has.
+// guardedSocket is a UDP socket at the internal address of scionbed.Config, which a0 has.
 type guardedSocket struct {
 	t     *testing.T
 	fd    int
@@ -30,8 +30,8 @@ type guardedSocket struct {
 
 var guardedAt = netip.MustParseAddrPort("10.0.0.1:30042")
 
-// newGuardedSocket makes a0 and b0, their far ends a1 and b1, and a socket that is bound to a device
-// unless its name is empty.
+// newGuardedSocket makes a0 and b0 with their peers a1 and b1, and a socket that is bound to the device bound, if that is
+// not empty. Prepare is called in the namespace before a0 gets its address.
 func newGuardedSocket(t *testing.T, prepare func(), bound string) *guardedSocket {
 	t.Helper()
 	testbed.InNamespace(t)
@@ -74,7 +74,7 @@ func newGuardedSocket(t *testing.T, prepare func(), bound string) *guardedSocket
 	return s
 }
 
-// inject has a datagram come in by a0 or b0.
+// inject sends a datagram in by a0 or b0.
 func (s *guardedSocket) inject(iface string, payload []byte) {
 	s.t.Helper()
 	to, far := testbed.Device(s.t, iface+"0"), testbed.Device(s.t, iface+"1")
@@ -100,7 +100,7 @@ func (s *guardedSocket) inject(iface string, payload []byte) {
 	}
 }
 
-// received reads a datagram's length, or -1 if there is none.
+// received reads a datagram and returns its length, or -1 if there is none.
 func (s *guardedSocket) received() int {
 	s.t.Helper()
 	n, _, err := unix.Recvfrom(s.fd, make([]byte, 2000), 0)
@@ -113,7 +113,8 @@ func (s *guardedSocket) received() int {
 	return n
 }
 
-// expect waits until a datagram of a length has been received, or until the filter has dropped as many as wanted.
+// expect waits until the last datagram received has the given length, -1 for none, and the filter has dropped as many as
+// wanted.
 func (s *guardedSocket) expect(step string, length int, want scionplane.SocketDrops) {
 	s.t.Helper()
 	var drops []scionplane.SocketDrops
@@ -140,7 +141,7 @@ func (s *guardedSocket) rule(a scionplane.Accept) {
 	}
 }
 
-// fromService is the beginning of a SCION packet from a service of the AS, whose number it is.
+// fromService returns the beginning of a SCION packet from a service of an AS.
 func fromService(ia uint64) []byte {
 	b := make([]byte, 60)
 	b[8], b[9] = 1, 4
@@ -148,7 +149,7 @@ func fromService(ia uint64) []byte {
 	return b
 }
 
-// A socket takes what its rule says, from the moment on that it has the filter.
+// TestSocketGuard checks that a socket accepts datagrams by its rule, and nothing that came before it had the filter.
 func TestSocketGuard(t *testing.T) {
 	s := newGuardedSocket(t, func() {}, "")
 	a, b := testbed.Device(t, "a0").Index, testbed.Device(t, "b0").Index
@@ -170,48 +171,50 @@ func TestSocketGuard(t *testing.T) {
 	s.inject("a", make([]byte, 40))
 	s.expect("no rule yet", -1, scionplane.SocketDrops{Interface: 1})
 
-	s.rule(scionplane.Accept{Devices: []int{a}})
-	s.inject("b", make([]byte, 41))
-	s.expect("only a0, by b0", -1, scionplane.SocketDrops{Interface: 2})
-	s.inject("a", make([]byte, 42))
-	s.expect("only a0, by a0", 42, scionplane.SocketDrops{Interface: 2})
-
-	s.rule(scionplane.Accept{Devices: []int{b}})
-	s.inject("a", make([]byte, 43))
-	s.expect("only b0, by a0", -1, scionplane.SocketDrops{Interface: 3})
-	s.inject("b", make([]byte, 44))
-	s.expect("only b0, by b0", 44, scionplane.SocketDrops{Interface: 3})
-
-	s.rule(scionplane.Accept{Except: true, Devices: []int{b}})
-	s.inject("b", make([]byte, 45))
-	s.expect("not b0, by b0", -1, scionplane.SocketDrops{Interface: 4})
-	s.inject("a", make([]byte, 46))
-	s.expect("not b0, by a0", 46, scionplane.SocketDrops{Interface: 4})
-
-	s.rule(scionplane.Accept{Except: true})
-	s.inject("b", make([]byte, 5)) // shorter than SCION's headers
-	s.expect("any, by b0", 5, scionplane.SocketDrops{Interface: 4})
-	s.inject("a", fromService(uint64(scionbed.IA)))
-	s.expect("from a service", -1, scionplane.SocketDrops{Interface: 4, Service: 1})
-	s.inject("a", fromService(uint64(scionbed.IA)+1))
-	s.expect("from a service elsewhere", 60, scionplane.SocketDrops{Interface: 4, Service: 1})
+	// Each datagram has another length, so that expect can tell it from the one before.
+	onlyA, onlyB := scionplane.Accept{Devices: []int{a}}, scionplane.Accept{Devices: []int{b}}
+	exceptB, any := scionplane.Accept{Except: true, Devices: []int{b}}, scionplane.Accept{Except: true}
+	for _, c := range []struct {
+		name    string
+		rule    scionplane.Accept
+		iface   string
+		payload []byte
+		length  int // of what the socket receives, -1 for nothing
+		drops   scionplane.SocketDrops
+	}{
+		{"only a0, by b0", onlyA, "b", make([]byte, 41), -1, scionplane.SocketDrops{Interface: 2}},
+		{"only a0, by a0", onlyA, "a", make([]byte, 42), 42, scionplane.SocketDrops{Interface: 2}},
+		{"only b0, by a0", onlyB, "a", make([]byte, 43), -1, scionplane.SocketDrops{Interface: 3}},
+		{"only b0, by b0", onlyB, "b", make([]byte, 44), 44, scionplane.SocketDrops{Interface: 3}},
+		{"not b0, by b0", exceptB, "b", make([]byte, 45), -1, scionplane.SocketDrops{Interface: 4}},
+		{"not b0, by a0", exceptB, "a", make([]byte, 46), 46, scionplane.SocketDrops{Interface: 4}},
+		{"any, by b0, shorter than SCION's headers", any, "b", make([]byte, 5), 5, scionplane.SocketDrops{Interface: 4}},
+		{"from a service of the AS", any, "a", fromService(uint64(scionbed.IA)), -1, scionplane.SocketDrops{Interface: 4, Service: 1}},
+		{"from a service of another AS", any, "a", fromService(uint64(scionbed.IA) + 1), 60, scionplane.SocketDrops{Interface: 4, Service: 1}},
+	} {
+		s.rule(c.rule)
+		s.inject(c.iface, c.payload)
+		s.expect(c.name, c.length, c.drops)
+	}
 }
 
-// BFD with a TTL below the least is dropped, other packets are not.
+// TestSocketGuardTTL checks that BFD packets with a TTL below the minimum are dropped and other packets are not.
 func TestSocketGuardTTL(t *testing.T) {
 	s := newGuardedSocket(t, func() {}, "")
 	bfd := make([]byte, 60)
 	bfd[4] = 203
 	for _, c := range []struct {
-		least   uint8
-		taken   int
-		dropped uint64
 		name    string
+		minTTL  uint8 // the packets have 64
+		length  int   // of what the socket receives, -1 for nothing
+		dropped uint64
 	}{
-		{0, 60, 0, "any TTL"}, {64, 60, 0, "TTL 64 is enough"}, {65, -1, 1, "TTL 64 is too low"},
+		{"no minimum", 0, 60, 0},
+		{"the minimum", 64, 60, 0},
+		{"one below the minimum", 65, -1, 1},
 	} {
 		config := scionbed.Config(1, 2)
-		config.BFDMinTTL = c.least
+		config.BFDMinTTL = c.minTTL
 		guard, err := scionplane.NewSocketGuard(config)
 		if err != nil {
 			t.Fatal(err)
@@ -223,8 +226,8 @@ func TestSocketGuardTTL(t *testing.T) {
 		}
 		s.rule(scionplane.Accept{Except: true})
 		s.inject("a", bfd)
-		s.expect("BFD, "+c.name, c.taken, scionplane.SocketDrops{BFD: c.dropped})
+		s.expect("BFD, "+c.name, c.length, scionplane.SocketDrops{BFD: c.dropped})
 		s.inject("a", make([]byte, 50))
-		s.expect("not BFD", 50, scionplane.SocketDrops{BFD: c.dropped})
+		s.expect("not BFD, "+c.name, 50, scionplane.SocketDrops{BFD: c.dropped})
 	}
 }
