@@ -15,15 +15,15 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// trialSeed decides all packets of the trials. A failing packet is printed whole, so that the seed
-// is only needed to see the ones before it.
+// trialSeed determines all packets of the trials. A failing packet is printed, so the seed is needed only for those
+// before it.
 const trialSeed = 2
 
-// trialPackets is how many packets the program in the kernel is compared on. An emulator takes longer for each.
+// trialPackets is how many packets the program in the kernel is compared on. Emulated guests run with fewer.
 var trialPackets = flag.Int("packets", 100_000, "how many packets TestXDPAgainstReference sends")
 
-// runTrials puts packets through a fast path and the reference on every mix of networks and
-// checks that each direction has really been forwarded by both.
+// runTrials compares a fast path with the reference on every mix of networks. It checks that both have forwarded packets
+// in each direction.
 func runTrials(t *testing.T, packets int, newFast func(*testing.T, *scionpkt.Network) FastPath) {
 	t.Helper()
 	t.Logf("seed %d", trialSeed)
@@ -46,15 +46,15 @@ func runTrials(t *testing.T, packets int, newFast func(*testing.T, *scionpkt.Net
 	}
 }
 
-// A fast path that does what a second reference does must pass.
+// TestHonestFastPath checks that a fast path with the verdicts of a second reference passes.
 func TestHonestFastPath(t *testing.T) {
 	runTrials(t, 30000, func(t *testing.T, n *scionpkt.Network) FastPath {
 		return &honest{net: n, j: start(t, n)}
 	})
 }
 
-// newXDP attaches culvert in a network namespace of its own. The test's thread stays in there and
-// ends with the test.
+// newXDP attaches culvert in a network namespace of its own. The test's thread stays in that namespace and ends with the
+// test.
 func newXDP(t testing.TB, n *scionpkt.Network) *XDP {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -78,12 +78,12 @@ func newXDP(t testing.TB, n *scionpkt.Network) *XDP {
 	return x
 }
 
-// The program in the kernel must agree with the reference on every packet.
+// TestXDPAgainstReference checks that the program in the kernel agrees with the reference on every packet.
 func TestXDPAgainstReference(t *testing.T) {
 	runTrials(t, *trialPackets, func(t *testing.T, n *scionpkt.Network) FastPath { return newXDP(t, n) })
 }
 
-// With a link down in both, the program must not use it and must go on using the others.
+// TestXDPLinkDown sets each link down in both. The program does not use that link, and still uses the others.
 func TestXDPLinkDown(t *testing.T) {
 	rng, n := newNetwork(6, scionpkt.Mixes()[0])
 	x := newXDP(t, n)

@@ -14,23 +14,23 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// bench holds the two sides of one network for a whole fuzzing process. The data plane lives in a
-// namespace that only one thread is in, and each fuzz call runs on a thread of its own: so a
-// goroutine that never leaves its thread serves them.
-type bench struct {
+// fuzzBed has the judge and the data plane of one network for a whole fuzzing process. The data plane is in a
+// network namespace that only one thread is in, and each fuzz call runs on another thread. So one goroutine that is locked
+// to that thread runs the trials of all calls.
+type fuzzBed struct {
 	trial Trial
 	calls chan func()
 }
 
-func newBench(f *testing.F, mix int) *bench {
+func newFuzzBed(f *testing.F, mix int) *fuzzBed {
 	f.Helper()
 	rng := rand.New(rand.NewPCG(uint64(mix), 3))
 	n := scionpkt.RandomNetwork(rng, scionpkt.Mixes()[mix], uint32(time.Now().Unix()))
-	b := &bench{calls: make(chan func())}
+	b := &fuzzBed{calls: make(chan func())}
 	b.trial = Trial{Net: n, Judge: start(f, n)}
 	ready, stopped := make(chan error), make(chan struct{})
 	go func() {
-		// The thread is not unlocked, and so ends with the goroutine, and the namespace with it.
+		// The thread is not unlocked, so it ends with the goroutine, and the namespace ends with it.
 		runtime.LockOSThread()
 		defer close(stopped)
 		ns, err := netns.New()
@@ -60,8 +60,8 @@ func newBench(f *testing.F, mix int) *bench {
 	return b
 }
 
-// try puts the frame through both sides.
-func (b *bench) try(s *scionpkt.Spec, frame []byte, damage string) (err error) {
+// try compares both sides on a frame.
+func (b *fuzzBed) try(s *scionpkt.Spec, frame []byte, damage string) (err error) {
 	done := make(chan struct{})
 	b.calls <- func() {
 		defer close(done)
@@ -71,15 +71,15 @@ func (b *bench) try(s *scionpkt.Spec, frame []byte, damage string) (err error) {
 	return err
 }
 
-// FuzzRouter looks for a frame that the program in the kernel treats otherwise than the reference.
-// The seed picks a network and a packet, the script is one of scionpkt.Edit.
+// FuzzRouter looks for a frame on which the program in the kernel and the reference differ. The seed selects a network and
+// a packet, and the script is one of scionpkt.Edit.
 func FuzzRouter(f *testing.F) {
 	if os.Geteuid() != 0 {
 		f.Fatal("this test makes network namespaces and loads eBPF programs: run it as root")
 	}
-	benches := make([]*bench, len(scionpkt.Mixes()))
-	for i := range benches {
-		benches[i] = newBench(f, i)
+	beds := make([]*fuzzBed, len(scionpkt.Mixes()))
+	for i := range beds {
+		beds[i] = newFuzzBed(f, i)
 	}
 	for seed := range uint64(60) {
 		f.Add(seed, []byte{})
@@ -88,12 +88,12 @@ func FuzzRouter(f *testing.F) {
 		f.Add(seed, []byte{2, 0, byte(seed), 1, 0, byte(40 + seed), 1})
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, script []byte) {
-		b := benches[seed%uint64(len(benches))]
+		b := beds[seed%uint64(len(beds))]
 		rng := rand.New(rand.NewPCG(seed, 4))
 		b.trial.Net.Now = uint32(time.Now().Unix())
 		s := scionpkt.Random(rng, b.trial.Net)
 		damage := ""
-		if seed/uint64(len(benches))%3 == 2 {
+		if seed/uint64(len(beds))%3 == 2 {
 			s, damage = scionpkt.Distort(rng, b.trial.Net, s)
 		}
 		frame, err := s.Build()

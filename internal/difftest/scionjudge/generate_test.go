@@ -18,7 +18,7 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// generateOptions writes the topology of a mix to a file and returns options that fit it.
+// generateOptions writes the topology of a mix to a file and returns options for it.
 func generateOptions(t *testing.T, mix int) (scionpkt.GenerateOptions, *scionpkt.Network) {
 	t.Helper()
 	_, n := newNetwork(uint64(mix), scionpkt.Mixes()[mix])
@@ -39,7 +39,7 @@ func generateOptions(t *testing.T, mix int) (scionpkt.GenerateOptions, *scionpkt
 	return o, n
 }
 
-// readBack gives the network as the generator sees it, and the frames of the file.
+// readBack returns the network that the generator reads from the topology, and the frames of its output.
 func readBack(t *testing.T, o scionpkt.GenerateOptions, key [16]byte) (*scionpkt.Network, [][]byte) {
 	t.Helper()
 	text, err := os.ReadFile(o.Topology)
@@ -72,7 +72,7 @@ func readBack(t *testing.T, o scionpkt.GenerateOptions, key [16]byte) (*scionpkt
 	}
 }
 
-// Every packet of a generated file must be forwarded by the reference.
+// TestGeneratedFileIsForwarded checks that the reference forwards every packet of a generated file.
 func TestGeneratedFileIsForwarded(t *testing.T) {
 	for mix := range scionpkt.Mixes() {
 		for _, hops := range []int{2, 3, 4, 5, 17, 63} {
@@ -110,6 +110,8 @@ func hopFields(p []byte) int {
 	return meta>>12&63 + meta>>6&63 + meta&63
 }
 
+// TestGenerateSelects checks that all frames come in at the selected interface, go in the selected direction and have the
+// given MAC addresses, and that each flow has its own label.
 func TestGenerateSelects(t *testing.T) {
 	o, n := generateOptions(t, 0)
 	own := n.Interfaces[0]
@@ -123,7 +125,7 @@ func TestGenerateSelects(t *testing.T) {
 	j := start(t, back)
 	flows := map[string]bool{}
 	for _, f := range frames {
-		// The judge knows the devices by the addresses that FromTopology has made up.
+		// The judge's devices have the MAC addresses that FromTopology generates.
 		if string(f[:12]) != "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01" {
 			t.Fatalf("MAC addresses %x", f[:12])
 		}
@@ -142,7 +144,8 @@ func TestGenerateSelects(t *testing.T) {
 	}
 }
 
-// Master keys give the same packets as the forwarding key derived from them.
+// TestGenerateFromMasterKeys checks that packets made from master keys are valid under the forwarding key derived from
+// them.
 func TestGenerateFromMasterKeys(t *testing.T) {
 	o, _ := generateOptions(t, 1)
 	keys := filepath.Join(filepath.Dir(o.Topology), "keys")
@@ -202,7 +205,7 @@ func TestGenerateRefuses(t *testing.T) {
 				t.Fatalf("error %q does not say %q", err, c.want)
 			}
 			if strings.ContainsRune(err.Error(), '\n') {
-				t.Errorf("error of several lines: %s", strconv.Quote(err.Error()))
+				t.Errorf("error has several lines: %s", strconv.Quote(err.Error()))
 			}
 			if _, err := os.Stat(o.Output); err == nil {
 				t.Error("a file was left behind")

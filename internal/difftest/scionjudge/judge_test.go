@@ -10,12 +10,13 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// newNetwork makes the network of the given mix, valid now.
+// newNetwork returns a random network of a mix whose time is now.
 func newNetwork(seed uint64, mix scionpkt.Mix) (*rand.Rand, *scionpkt.Network) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	return rng, scionpkt.RandomNetwork(rng, mix, uint32(time.Now().Unix()))
 }
 
+// start starts a judge for the length of the test.
 func start(t testing.TB, n *scionpkt.Network) *Judge {
 	t.Helper()
 	j, err := New(n)
@@ -26,8 +27,8 @@ func start(t testing.TB, n *scionpkt.Network) *Judge {
 	return j
 }
 
-// The reference must forward every packet that Random calls valid, in the direction that the
-// packet was made for.
+// TestReferenceForwardsValidPackets checks that the reference forwards every valid packet of scionpkt.Random in the
+// packet's direction.
 func TestReferenceForwardsValidPackets(t *testing.T) {
 	for i, mix := range scionpkt.Mixes() {
 		rng, n := newNetwork(uint64(i), mix)

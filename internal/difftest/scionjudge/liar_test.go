@@ -10,12 +10,12 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// honest is a fast path that asks a second reference and does as it does. It leaves alone what it
-// could not do itself: unknown hosts, wrong UDP checksums.
+// honest is a fast path with the verdicts of a second reference. It passes packets up that it cannot send: those to
+// unknown hosts and those with wrong UDP checksums.
 type honest struct {
 	net *scionpkt.Network
 	j   *Judge
-	// last is what the reference said about the latest frame.
+	// last is the reference's result for the last frame.
 	last Result
 }
 
@@ -45,8 +45,9 @@ func (h *honest) Run(frame []byte, _ int) (Outcome, error) {
 	return Outcome{Verdict: Redirect, IfIndex: h.net.Devices[link.Device].IfIndex, Frame: out}, err
 }
 
-// claim is an honest outcome, open to change.
+// claim is the outcome of an honest fast path that a lie may change.
 type claim struct {
+	// in is the frame that came in, ref the reference's result for it.
 	in  []byte
 	out *Outcome
 	ref Result
@@ -55,7 +56,7 @@ type claim struct {
 	net *scionpkt.Network
 }
 
-// liar tells the honest outcome otherwise.
+// liar is a fast path that changes the honest outcome by a lie.
 type liar struct {
 	*honest
 	lie func(*claim)
@@ -69,7 +70,7 @@ func (l *liar) Run(frame []byte, dev int) (Outcome, error) {
 	return out, err
 }
 
-// sentOnly turns a change of a sent frame into a lie.
+// sentOnly returns the lie that changes frames which are redirected.
 func sentOnly(change func(f []byte, l scionpkt.Layout) []byte,
 ) func(*claim) {
 	return func(c *claim) {
@@ -79,7 +80,7 @@ func sentOnly(change func(f []byte, l scionpkt.Layout) []byte,
 	}
 }
 
-// repaired is sentOnly with right lengths and checksums afterwards.
+// repaired is sentOnly with correct lengths and checksums after the change.
 func repaired(change func(f []byte, l scionpkt.Layout) []byte,
 ) func(*claim) {
 	return sentOnly(func(f []byte, l scionpkt.Layout) []byte {
@@ -93,6 +94,7 @@ func repaired(change func(f []byte, l scionpkt.Layout) []byte,
 	})
 }
 
+// TestLiesAreCaught checks that a trial fails for each lie, with an error that names it.
 func TestLiesAreCaught(t *testing.T) {
 	lies := []struct {
 		name, want string
@@ -174,12 +176,12 @@ func TestLiesAreCaught(t *testing.T) {
 				}
 				return f
 			})},
-		{"absent checksum invented", "UDP checksum absent: false", sentOnly(
+		{"checksum added", "UDP checksum absent: false", sentOnly(
 			func(f []byte, _ scionpkt.Layout) []byte {
 				scionpkt.FixOuter(f)
 				return f
 			})},
-		{"wrong checksum mended", "UDP checksum wrong", func(c *claim) {
+		{"wrong checksum corrected", "UDP checksum wrong", func(c *claim) {
 			if c.ref.Kind != Forwarded || c.ref.sum == 0xffff {
 				return
 			}
@@ -272,8 +274,8 @@ func TestLiesAreCaught(t *testing.T) {
 	}
 }
 
-// The checksum of a frame that both change must stay as wrong as it was: a fast path that updates
-// it by the difference does so.
+// TestWrongChecksumMayStayWrong checks that a wrong UDP checksum has to stay wrong by the same amount, as in a fast path
+// that updates it by the difference.
 func TestWrongChecksumMayStayWrong(t *testing.T) {
 	rng, n := newNetwork(2, scionpkt.Mixes()[1])
 	j := start(t, n)
@@ -304,9 +306,9 @@ func TestWrongChecksumMayStayWrong(t *testing.T) {
 	}
 	fl, _ := scionpkt.Locate(f)
 	if err := j.Compare(Outcome{Verdict: Redirect, Frame: f}, ref); err == nil {
-		t.Error("a checksum that was mended on the way is taken for right")
+		t.Error("a checksum that was corrected on the way is accepted")
 	}
-	// f has a right checksum: adding the wrong sum makes it wrong by the same amount.
+	// f has a correct checksum. Adding the wrong sum makes it wrong by the same amount.
 	want := uint32(binary.BigEndian.Uint16(f[fl.UDP+6:])) + uint32(ref.sum)
 	binary.BigEndian.PutUint16(f[fl.UDP+6:], uint16(want>>16+want&0xffff))
 	if err := j.Compare(Outcome{Verdict: Redirect, Frame: f}, ref); err != nil {

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// packet makes a packet in the given direction, changed as wanted.
+// packet returns a frame in the given direction after a change of its description, which may be nil.
 func packet(t *testing.T, rng *rand.Rand, n *scionpkt.Network, d scionpkt.Direction,
 	change func(*scionpkt.Spec)) []byte {
 	t.Helper()
@@ -36,29 +36,39 @@ func packet(t *testing.T, rng *rand.Rand, n *scionpkt.Network, d scionpkt.Direct
 	return f
 }
 
-// The reference ignores the range of dispatched ports. The judge must not.
+// TestDispatchedPorts checks that the judge delivers by the range of dispatched ports, which the reference ignores.
 func TestDispatchedPorts(t *testing.T) {
 	rng, n := newNetwork(1, scionpkt.Mixes()[0])
 	j := start(t, n)
-	for port, want := range map[uint16]uint16{
-		30999: 30041, 31000: 31000, 32767: 32767, 32768: 30041, 30041: 30041, 80: 30041, 0: 30041,
+	const dispatcher = 30041
+	for _, c := range []struct {
+		name       string
+		port, want uint16
+	}{
+		{"below the range", 30999, dispatcher},
+		{"first of the range", 31000, 31000},
+		{"last of the range", 32767, 32767},
+		{"above the range", 32768, dispatcher},
+		{"the dispatcher's", dispatcher, dispatcher},
+		{"well-known port", 80, dispatcher},
+		{"port 0", 0, dispatcher},
 	} {
 		res := j.Process(packet(t, rng, n, scionpkt.ExternalToHost, func(s *scionpkt.Spec) {
 			s.DstHost = addr.HostIP(n.Hosts[0].Addr)
-			s.Payload.DstPort = port
+			s.Payload.DstPort = c.port
 		}))
-		if res.Kind != Forwarded || res.Dst != netip.AddrPortFrom(n.Hosts[0].Addr, want) {
-			t.Errorf("port %d: %s, want port %d", port, res, want)
+		if res.Kind != Forwarded || res.Dst != netip.AddrPortFrom(n.Hosts[0].Addr, c.want) {
+			t.Errorf("%s: %s, want port %d", c.name, res, c.want)
 		}
 	}
-	// Services say themselves which port they are at.
+	// A service has the port of its entry in the topology.
 	res := j.Process(packet(t, rng, n, scionpkt.ExternalToHost, func(s *scionpkt.Spec) {
 		s.DstHost = addr.HostSVC(addr.SvcDS)
 	}))
 	if res.Kind != Forwarded || res.Dst != n.Discovery[0] {
 		t.Errorf("service: %s, want %s", res, n.Discovery[0])
 	}
-	// Nor does the range concern an answer to a host of the AS.
+	// An answer to a host of the AS goes to the packet's source port.
 	var source netip.AddrPort
 	res = j.Process(packet(t, rng, n, scionpkt.InsideToExternal, func(s *scionpkt.Spec) {
 		s.Key[0] ^= 1
@@ -69,7 +79,7 @@ func TestDispatchedPorts(t *testing.T) {
 	}
 }
 
-// A packet that would end the process must be recognised.
+// TestCrashIsAvoided checks that the judge drops a packet that the reference panics on.
 func TestCrashIsAvoided(t *testing.T) {
 	rng, n := newNetwork(1, scionpkt.Mixes()[0])
 	j := start(t, n)
@@ -81,7 +91,7 @@ func TestCrashIsAvoided(t *testing.T) {
 	}
 }
 
-// Every answer must come back, and be the one that the packet calls for.
+// TestAnswers checks that every answer goes back to the packet's link and is the right one.
 func TestAnswers(t *testing.T) {
 	rng, n := newNetwork(3, scionpkt.Mixes()[1])
 	j := start(t, n)
@@ -98,6 +108,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// scmpOf returns the type and the code of a SCMP message.
 func scmpOf(t *testing.T, p []byte) (slayers.SCMPType, slayers.SCMPCode) {
 	t.Helper()
 	if slayers.L4ProtocolType(p[4]) != slayers.L4SCMP {
@@ -107,7 +118,7 @@ func scmpOf(t *testing.T, p []byte) (slayers.SCMPType, slayers.SCMPCode) {
 	return slayers.SCMPType(l4[0]), slayers.SCMPCode(l4[1])
 }
 
-// A link that is down must not be used, and must be again when it is up.
+// TestLinkDown checks that packets for a link that is down are answered, and forwarded again once it is up.
 func TestLinkDown(t *testing.T) {
 	rng, n := newNetwork(2, scionpkt.Mixes()[0])
 	j := start(t, n)
@@ -137,25 +148,33 @@ func TestLinkDown(t *testing.T) {
 		}
 	}
 	if err := j.SetLinkUp(0, false); err == nil {
-		t.Error("the internal link has gone down")
+		t.Error("the internal link could be set down")
 	}
 }
 
-// A packet larger than the reference's buffers loses its end there, and is answered for it.
+// TestTooLargeForTheReference checks that a packet larger than the reference's buffers is answered: the reference sees it
+// truncated.
 func TestTooLargeForTheReference(t *testing.T) {
 	rng, n := newNetwork(2, scionpkt.Mixes()[0])
 	j := start(t, n)
-	for size, want := range map[int]Kind{8000: Forwarded, 8480: Answered} {
+	for _, c := range []struct {
+		name    string
+		payload int // bytes
+		want    Kind
+	}{
+		{"fits the buffer", 8000, Forwarded},
+		{"exceeds the buffer", 8480, Answered},
+	} {
 		frame := packet(t, rng, n, scionpkt.ExternalToExternal, func(s *scionpkt.Spec) {
-			s.Payload.Size = size
+			s.Payload.Size = c.payload
 		})
-		if res := j.Process(frame); res.Kind != want {
-			t.Errorf("%d bytes of payload: %s", size, res)
+		if res := j.Process(frame); res.Kind != c.want {
+			t.Errorf("%s: %s, want %s", c.name, res, c.want)
 		}
 	}
 }
 
-// What the host's own stack refuses must not reach the reference.
+// TestHostStack checks that frames which the host's network stack drops do not reach the reference.
 func TestHostStack(t *testing.T) {
 	rng, n := newNetwork(1, scionpkt.Mixes()[0])
 	j := start(t, n)
@@ -164,7 +183,7 @@ func TestHostStack(t *testing.T) {
 		f[ip+10], f[ip+11] = 0, 0
 		binary.BigEndian.PutUint16(f[ip+10:], ^scionpkt.Sum(f[ip:ip+int(f[ip]&15)*4]))
 	}
-	// The one way to arrive on IPv4 for sure.
+	// Packets from inside always come over IPv4 in this network.
 	good := packet(t, rng, n, scionpkt.InsideToExternal, nil)
 	for name, c := range map[string]struct {
 		change func(f []byte) []byte
