@@ -19,13 +19,13 @@ type Process struct {
 	Router string
 }
 
-// LockPath returns the path of the lock that such a process holds. The network namespace is in it, since two of them may have
-// routers of one name.
+// LockPath returns the path of the lock that such a process holds. It contains the network namespace, because routers of
+// the same name may run in different ones.
 func LockPath(netns uint32, router string) string {
 	return filepath.Join(trust.RunDir, fmt.Sprintf("scion-%d-%s.lock", netns, url.PathEscape(router)))
 }
 
-// Processes returns the processes that run SCION routers in all network namespaces, as far as they can be seen from here.
+// Processes returns the processes in this PID namespace that run SCION routers, in whatever network namespace.
 func Processes() ([]Process, error) {
 	if err := trust.Dir(trust.RunDir); err != nil {
 		return nil, nil // no process that runs as root has made it
