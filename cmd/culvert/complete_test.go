@@ -42,7 +42,7 @@ func TestCompletion(t *testing.T) {
 		"lb backend del 192.0.2.1:80/tcp ": ":4",
 		"lb ":                              "backend decap drain explain flows seed show undrain vip :4",
 		"lb show ":                         ":4",
-		"lb explain 192.0.2.1:80 x ":       "tcp udp :4",
+		"lb explain 192.0.2.1:80/tcp x ":   ":4",
 		"lb flows --backend ":              ":4",
 		"lb flows --client ":               ":4",
 		"lb decap del ":                    ":4",

@@ -69,9 +69,9 @@ func (b *backendFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec
 
 // onBackend calls do for the VIP and the backend of args.
 func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.LBEditor, lb.Service, netip.Addr) error) error {
-	a, err := netip.ParseAddr(args[1])
+	a, err := lb.ParseBackend(args[1])
 	if err != nil {
-		return usageError(fmt.Errorf("%q is no address of a backend: write it without a port", args[1]))
+		return usageError(err)
 	}
 	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return do(ctx, b, k, a) })
 }

@@ -5,11 +5,9 @@ package main
 import (
 	"errors"
 	"net/netip"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"culvert/internal/lb"
 	"culvert/internal/lb/lbview"
 	"culvert/internal/node"
 )
@@ -17,14 +15,14 @@ import (
 func newLBExplainCmd() *cobra.Command {
 	var o lbview.ExplainOptions
 	cmd := &cobra.Command{
-		Use:   "explain VIP:PORT[/PROTOCOL] CLIENT:PORT [tcp|udp]",
+		Use:   "explain VIP:PORT/PROTOCOL CLIENT:PORT",
 		Short: "say which backend a flow gets, and why",
 		Long: `Explain what happens to the next packet of a flow from CLIENT:PORT to VIP:PORT:
 its VIP, the entry of the flow table, if there is one, and whether packets still
 follow it, the position in the ring and the backend there, the backend with its
 weight and health, the outer headers, the next hop, and how large a packet may be.
 The answer is worked out from the maps that the program reads; no packet is made,
-and nothing is counted. The protocol is tcp by default.
+and nothing is counted.
 
 The packet is not fragmented and has no options. A flow that is not in the flow
 table is assigned by the ring; whether it then gets an entry depends on how many
@@ -49,13 +47,13 @@ With -j, an object with the members:
   outer                               source, destination, source_port,
                                       destination_port, bytes
   fits                                largest packet of the client, bytes`,
-		Example: `  culvert lb explain 192.0.2.1:80 203.0.113.7:51234
+		Example: `  culvert lb explain 192.0.2.1:80/tcp 203.0.113.7:51234
   culvert lb explain [2001:db8::1]:443/udp [2001:db8:9::7]:51234
-  culvert lb explain 192.0.2.1:443 203.0.113.7:51234 udp -j`,
-		Args:              usageArgs(cobra.RangeArgs(2, 3)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs, nothing, fixed("tcp", "udp")),
+  culvert lb explain 192.0.2.1:443/udp 203.0.113.7:51234 -j`,
+		Args:              usageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.Service, err = explainedService(args[0], args[2:]); err != nil {
+			if o.Service, err = lbview.Named(o.On, args[0]); err != nil {
 				return usageError(err)
 			}
 			if o.Client, err = netip.ParseAddrPort(args[1]); err != nil || o.Client.Addr().Zone() != "" {
@@ -68,18 +66,4 @@ With -j, an object with the members:
 	incomingFlag(cmd, &o.Interface)
 	onFlag(cmd, &o.On, node.LBDataPlanes)
 	return cmd
-}
-
-// explainedService parses a VIP. Its protocol may be a part of it, or the next argument.
-func explainedService(vip string, protocol []string) (lb.Service, error) {
-	_, inside, found := strings.Cut(vip, "/")
-	switch {
-	case !found && len(protocol) == 0:
-		vip += "/tcp"
-	case !found:
-		vip += "/" + protocol[0]
-	case len(protocol) > 0 && protocol[0] != inside:
-		return lb.Service{}, errors.New(vip + " and " + protocol[0] + " contradict each other: give one protocol")
-	}
-	return lb.ParseService(vip)
 }

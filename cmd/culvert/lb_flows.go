@@ -37,7 +37,7 @@ state and idle_seconds. With --totals and -j:
 		Args:              usageArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.Service, err = optionalService(args); err != nil {
+			if o.Service, err = optionalService(o.On, args); err != nil {
 				return err
 			}
 			if backend != "" {

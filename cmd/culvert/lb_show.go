@@ -56,7 +56,7 @@ With -j, an object with the members:
 		Args:              usageArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.Service, err = optionalService(args); err != nil {
+			if o.Service, err = optionalService(o.On, args); err != nil {
 				return err
 			}
 			return lbview.Show(o, cmd.OutOrStdout())
@@ -69,11 +69,11 @@ With -j, an object with the members:
 }
 
 // optionalService parses a VIP that may be left out. It returns nil then.
-func optionalService(args []string) (*lb.Service, error) {
+func optionalService(on string, args []string) (*lb.Service, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
-	s, err := lb.ParseService(args[0])
+	s, err := lbview.Named(on, args[0])
 	if err != nil {
 		return nil, usageError(err)
 	}

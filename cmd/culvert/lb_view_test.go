@@ -51,10 +51,9 @@ func TestLBViews(t *testing.T) {
 		t.Fatalf("%v: %s", err, shown)
 	}
 	flow := flows.Flows[0]
-	b.expect(0, "> 192.0.2.1:80/tcp: to "+flow.Backend+", by the flow table\n", "lb", "explain", "192.0.2.1:80", flow.Client)
-	b.expect(0, "> 192.0.2.1:80/tcp: to "+flow.Backend+", by the flow table\n", "lb", "explain", vip4, flow.Client, "tcp")
+	b.expect(0, "> 192.0.2.1:80/tcp: to "+flow.Backend+", by the flow table\n", "lb", "explain", vip4, flow.Client)
 	b.expect(0, `"by":"table"`, "lb", "explain", vip4, flow.Client, "-j")
-	b.expect(0, "> 192.0.2.1:80/udp: goes to the kernel, which would not send it on: no VIP of this address takes UDP to port 80\n", "lb", "explain", "192.0.2.1:80", flow.Client, "udp")
+	b.expect(0, "> 192.0.2.1:80/udp: goes to the kernel, which would not send it on: no VIP of this address takes UDP to port 80\n", "lb", "explain", "192.0.2.1:80/udp", flow.Client)
 	b.expect(0, "> 192.0.2.9:80/tcp: goes on to the next stage: no VIP has this address\n", "lb", "explain", "192.0.2.9:80/tcp", flow.Client)
 	b.expect(0, flow.Client, "lb", "flows", "--client", "0.0.0.0/0", "--backend", flow.Backend, "-n", "1")
 	b.expect(0, "\nall                                  2\n", "lb", "flows", "--totals")
@@ -63,13 +62,19 @@ func TestLBViews(t *testing.T) {
 	b.lb(0, "deleted", "backend del "+vip4+" "+flow.Backend)
 	b.expect(0, "does not count: its backend has gone\n", "lb", "explain", vip4, flow.Client)
 
-	b.lb(2, "contradict each other", "explain "+vip4+" 203.0.113.7:1 udp")
+	b.lb(2, "VIP 192.0.2.1:80 lacks its protocol: there is "+vip4+"\n", "explain 192.0.2.1:80 203.0.113.7:1")
+	b.lb(2, "VIP 192.0.2.1:81 lacks its protocol: write 192.0.2.1:81/tcp or 192.0.2.1:81/udp\n", "explain 192.0.2.1:81 203.0.113.7:1")
 	b.lb(2, "203.0.113.7 is no client: write address and port", "explain "+vip4+" 203.0.113.7")
 	b.lb(2, "has no port: say which one", "explain 192.0.2.1/tcp 203.0.113.7:1")
 	b.lb(2, "one family", "explain "+vip6+" 203.0.113.7:1")
 	b.lb(2, "x is neither an address nor a prefix", "flows --client x")
 	b.lb(2, "use a number of flows", "flows -n -1")
-	b.lb(2, "VIP 192.0.2.1 lacks its protocol: write 192.0.2.1/tcp or 192.0.2.1/udp", "show 192.0.2.1")
+	for _, verb := range []string{"show 192.0.2.1", "flows 192.0.2.1", "drain 192.0.2.1", "vip del 192.0.2.1", "backend del 192.0.2.1 10.0.0.11"} {
+		b.lb(2, "VIP 192.0.2.1 lacks its protocol: there is "+vip4+"\n", verb)
+	}
+	b.lb(2, "VIP 192.0.2.9 lacks its protocol: write 192.0.2.9/tcp or 192.0.2.9/udp\n", "show 192.0.2.9")
+	b.lb(1, "no VIP 192.0.2.1/tcp on culvert: of this address there is "+vip4+"\n", "show 192.0.2.1/tcp")
+	b.lb(1, "no VIP 192.0.2.1:80/udp: of this address there is "+vip4+"\n", "drain 192.0.2.1:80/udp")
 	b.lb(1, "no VIP 192.0.2.9/udp on culvert", "show 192.0.2.9/udp")
 	b.lb(1, "no backend 10.0.0.99", "flows --backend 10.0.0.99")
 	b.lb(1, "no data plane nobody", "show --on nobody")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/lb"
+	"culvert/internal/lb/lbview"
 	"culvert/internal/node"
 )
 
@@ -68,9 +69,9 @@ func givenVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) 
 	return s, nil
 }
 
-// onVIP calls do for a VIP.
+// onVIP calls do for a VIP that is there.
 func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.LBEditor, lb.Service) error) error {
-	k, err := lb.ParseService(vip)
+	k, err := lbview.Named(on, vip)
 	if err != nil {
 		return usageError(err)
 	}
@@ -99,7 +100,11 @@ packets, so they test the whole path. A backend is in service until a check fail
 			if err != nil {
 				return err
 			}
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return b.AddVIP(ctx, k, spec) })
+			k, err := lb.ParseService(args[0])
+			if err != nil {
+				return usageError(err)
+			}
+			return node.LBEditor{On: on, Out: cmd.OutOrStdout()}.AddVIP(cmd.Context(), k, spec)
 		},
 	}
 	vipFlags(cmd, &spec)

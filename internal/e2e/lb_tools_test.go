@@ -75,7 +75,7 @@ type explained struct {
 // explain asks a balancer where a flow goes.
 func (b *balanced) explain(ns string, vip, client netip.AddrPort) (said explained, out string) {
 	b.Helper()
-	out = culvert(b.T, b.lab, ns, "lb", "explain", "-j", fmt.Sprint(vip), client.String())
+	out = culvert(b.T, b.lab, ns, "lb", "explain", "-j", fmt.Sprint(vip)+"/tcp", client.String())
 	check(b.T, json.Unmarshal([]byte(out), &said))
 	return said, out
 }

@@ -134,7 +134,7 @@ func (s *State) mustFind(k Service) (*VIP, error) {
 	if v := s.find(k); v != nil {
 		return v, nil
 	}
-	return nil, fmt.Errorf("no VIP %s: see 'culvert lb show'", k)
+	return nil, NoVIPError(s.VIPs, k, "")
 }
 
 func (s *State) mustFindBackend(k Service, a netip.Addr) (*Backend, error) {

@@ -43,13 +43,68 @@ func ParseService(s string) (Service, error) {
 		return Service{}, fmt.Errorf("%q is no VIP: write it as 192.0.2.1:80/tcp, or 192.0.2.1/tcp for all ports", s)
 	}
 	if !ok {
-		return Service{}, fmt.Errorf("VIP %s lacks its protocol: write %[1]s/tcp or %[1]s/udp", like)
+		s, _ := NewService(addr, TCP)
+		return Service{}, &NoProtocolError{Text: addr, Addr: s.Addr, Port: s.Port}
 	}
 	p, err := ParseProtocol(proto)
 	if err != nil {
 		return Service{}, fmt.Errorf("%w: write %s/tcp or %[2]s/udp", err, like)
 	}
 	return NewService(addr, p)
+}
+
+// NoProtocolError is the error of a VIP whose protocol is missing.
+type NoProtocolError struct {
+	// Text is the VIP as it was written.
+	Text string
+	Addr netip.Addr
+	// Port is 0 for all ports.
+	Port uint16
+}
+
+func (e *NoProtocolError) Error() string {
+	return fmt.Sprintf("VIP %s lacks its protocol: write %[1]s/tcp or %[1]s/udp", e.Text)
+}
+
+// Among returns the error for somebody who means one of the VIPs: it names those that may be meant, if there are any.
+func (e *NoProtocolError) Among(vips []VIP) error {
+	var names []string
+	for _, v := range vips {
+		if v.Service.Addr == e.Addr && (e.Port == 0 || v.Service.Port == e.Port) {
+			names = append(names, v.Service.String())
+		}
+	}
+	if len(names) == 0 {
+		return e
+	}
+	return fmt.Errorf("VIP %s lacks its protocol: there is %s", e.Text, strings.Join(names, " and "))
+}
+
+// NoVIPError is the error for a VIP that is not among those of a load balancer; on is "on NAME", or "". It names those of the
+// same address.
+func NoVIPError(vips []VIP, k Service, on string) error {
+	var names []string
+	for _, v := range vips {
+		if v.Service.Addr == k.Addr {
+			names = append(names, v.Service.String())
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("no VIP %s%s: 'culvert lb show' lists those that are there", k, on)
+	}
+	return fmt.Errorf("no VIP %s%s: of this address there is %s", k, on, strings.Join(names, " and "))
+}
+
+// ParseBackend reads the address of a backend.
+func ParseBackend(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err == nil {
+		return a, nil
+	}
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return a, fmt.Errorf("%q is no address of a backend: write it without a port, as %s", s, ap.Addr())
+	}
+	return a, fmt.Errorf("%q is no IP address: write a backend's as 10.0.0.11 or fd00::11", s)
 }
 
 // NewService reads an address with a port, or without one for all of them.

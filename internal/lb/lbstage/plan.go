@@ -185,8 +185,8 @@ func compileCheck(c *CheckTable, of lb.Service) (*lb.Check, error) {
 }
 
 func compileBackend(c BackendTable, v lb.VIP) (b lb.Backend, err error) {
-	if b.Addr, err = netip.ParseAddr(c.Address); err != nil {
-		return b, c.Locate(lb.PartAddress, fmt.Errorf("VIP %s: %q is no address of a backend: write it without a port", v.Service, c.Address))
+	if b.Addr, err = lb.ParseBackend(c.Address); err != nil {
+		return b, c.Locate(lb.PartAddress, fmt.Errorf("VIP %s: %w", v.Service, err))
 	}
 	b.Weight, b.ServerID, b.File = 1, c.ServerID, true
 	if c.Weight != nil {

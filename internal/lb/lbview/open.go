@@ -5,7 +5,7 @@
 package lbview
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 
 	"culvert/internal/datapath"
@@ -56,7 +56,21 @@ func (v *view) find(s lb.Service) (vip *lb.VIP, port uint16, err error) {
 			}
 		}
 	}
-	return nil, 0, fmt.Errorf("no VIP %s on %s: 'culvert lb show' lists those that are there", s, v.inst.Name())
+	return nil, 0, lb.NoVIPError(v.state.VIPs, s, " on "+v.inst.Name())
+}
+
+// Named reads the name of one of the VIPs of a load balancer, "" for the only one here. Without a protocol it is an error that
+// names those that may be meant.
+func Named(on, text string) (lb.Service, error) {
+	s, err := lb.ParseService(text)
+	var lacks *lb.NoProtocolError
+	if errors.As(err, &lacks) {
+		_ = with(on, func(v *view) error { // if there is none, the error is the same as for a new VIP
+			err = lacks.Among(v.state.VIPs)
+			return nil
+		})
+	}
+	return s, err
 }
 
 // with opens a load balancer for as long as do takes.
