@@ -3,14 +3,15 @@
 package scenario
 
 import (
-	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/peer"
+	"culvert/internal/bench/report"
 	"culvert/internal/testbed"
 )
 
@@ -20,10 +21,7 @@ func TestLatencyScenario(t *testing.T) {
 	testbed.CheckLeftovers(t)
 	o := shortOptions(t)
 	o.Rounds = 2
-	r, err := Latency().Measure(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := measureUntilAccounted(t, Latency(), o)
 	if len(r.Rows) != len(latencyRows) {
 		t.Errorf("%d rows, want %d", len(r.Rows), len(latencyRows))
 	}
@@ -50,6 +48,24 @@ func TestLatencyScenario(t *testing.T) {
 			t.Errorf("%s: %d loads with %d of %d packets", row.Name, len(row.Latency), packets, row.Received)
 		}
 	}
+}
+
+// measureUntilAccounted measures until every packet is accounted for, three times at most: on a busy machine some packets
+// arrive only after the counters have been read.
+func measureUntilAccounted(t *testing.T, s Scenario, o Options) (r *report.Report) {
+	t.Helper()
+	for range 3 {
+		var err error
+		if r, err = s.Measure(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		late := slices.IndexFunc(r.Rows, func(row report.Row) bool { return strings.Contains(row.Note, "accounted") })
+		if late < 0 {
+			break
+		}
+		t.Logf("%s: %s", r.Rows[late].Name, r.Rows[late].Note)
+	}
+	return r
 }
 
 // A row notes a rate that the generator missed, and packets that were lost or are missing.

@@ -26,10 +26,7 @@ func TestNDR(t *testing.T) {
 	o.Sizes = []string{"60", load.IMIXWord}
 	var progress bytes.Buffer
 	o.Progress = &progress
-	r, err := NDR().Measure(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := measureUntilAccounted(t, NDR(), o)
 	names := map[string]report.Row{}
 	for _, row := range r.Rows {
 		names[row.Name] = row
