@@ -114,7 +114,7 @@ func doctorRefuses(name string, ipRouter bool, rules *filterstage.Plan, wanted *
 	if running != nil {
 		defer running.Close()
 	}
-	s := stage.Situation{Running: running, Plans: []stage.Plan{rules, wanted}}
+	s := stage.Situation{Running: running, Stages: []stage.Checker{rules, wanted}}
 	if ipRouter {
 		if err := routestage.CheckForwarded(s); err != nil {
 			return err

@@ -12,13 +12,10 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterplane"
+	"culvert/internal/filter/filterstage"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/host/hostaddr"
-	"culvert/internal/lb"
-	"culvert/internal/lb/lbplane"
-	"culvert/internal/lb/lbstage"
 	"culvert/internal/route/routeplane"
-	"culvert/internal/route/routestage"
 )
 
 // AddRule puts a rule into the filter of a data plane, and tells out. With replace it takes the place and the counters of
@@ -34,7 +31,7 @@ func AddRule(on string, spec filter.Spec, at filter.Place, replace bool, out io.
 		}
 		name, verb := rule.Name, "replaced"
 		var before []filterplane.Rule
-		err := filterplane.Edit(inst, func(f *filterplane.Filter) (err error) {
+		err := change(inst, func(f *filterplane.Filter) (err error) {
 			if replace {
 				before = f.Rules
 				return filter.Replace(f, rule)
@@ -64,11 +61,16 @@ func edit(on string, change func(*datapath.Instance) error) error {
 	return change(inst)
 }
 
+// change carries out a change of a data plane's filter.
+func change(inst *datapath.Instance, f func(*filterplane.Filter) error) error {
+	return carryOut(inst, filterstage.Edit{Change: f})
+}
+
 // DeleteRules takes rules out of the filter of a data plane: all that are named, or none.
 func DeleteRules(on string, names []string, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		var before []filterplane.Rule
-		err := filterplane.Edit(inst, func(f *filterplane.Filter) error {
+		err := change(inst, func(f *filterplane.Filter) error {
 			before = f.Rules
 			return filter.Delete(f, names)
 		})
@@ -108,7 +110,7 @@ func plural(n int, what string) string {
 func Flush(on string, all bool, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		var before filterplane.Filter
-		err := filterplane.Edit(inst, func(f *filterplane.Filter) error {
+		err := change(inst, func(f *filterplane.Filter) error {
 			before = *f
 			f.Rules = nil
 			if all {
@@ -135,28 +137,7 @@ func Flush(on string, all bool, out io.Writer) error {
 // Protect protects a service against floods of SYNs.
 func Protect(on string, s filterplane.Service, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		err := filterplane.Edit(inst, func(f *filterplane.Filter) error {
-			if lbplane.OptionsOf(inst) != nil {
-				plane, err := lbplane.View(inst)
-				if err != nil {
-					return err
-				}
-				state, err := lb.Load(plane)
-				if err != nil {
-					return err
-				}
-				if err := lbstage.RefuseProtected([]netip.AddrPort{s.Addr}, state.VIPs); err != nil {
-					return err
-				}
-			}
-			if s.Forwarded && routeplane.OptionsOf(inst) != nil {
-				if err := routestage.RefuseForwarded([]netip.AddrPort{s.Addr}); err != nil {
-					return err
-				}
-			}
-			return filter.Protect(f, s)
-		})
-		if err != nil {
+		if err := change(inst, func(f *filterplane.Filter) error { return filter.Protect(f, s) }); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s is protected: see 'culvert doctor' for what the host has to be like\n", s.Addr)
@@ -175,7 +156,7 @@ func Protect(on string, s filterplane.Service, out io.Writer) error {
 // Unprotect ends that.
 func Unprotect(on string, addr netip.AddrPort, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		if err := filterplane.Edit(inst, func(f *filterplane.Filter) error { return filter.Unprotect(f, addr) }); err != nil {
+		if err := change(inst, func(f *filterplane.Filter) error { return filter.Unprotect(f, addr) }); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s is not protected any more\n", addr)

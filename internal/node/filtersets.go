@@ -114,7 +114,7 @@ func progress(out io.Writer, what string) (done func()) {
 func DeleteSet(on, name string, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		ofFile := false
-		err := filterplane.Edit(inst, func(f *filterplane.Filter) error {
+		err := change(inst, func(f *filterplane.Filter) error {
 			ofFile = slices.ContainsFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == name && s.File })
 			return filter.DeleteSets(f, []string{name})
 		})

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 
 	"culvert/internal/datapath"
-	"culvert/internal/filter/filterplane"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
@@ -31,16 +30,10 @@ func (e LBEditor) edit(ctx context.Context, what string, change func(*lb.State) 
 	}
 	defer inst.Close()
 	var file bool
-	err = lb.Edit(inst, func(s *lb.State) (err error) {
-		if file, err = change(s); err != nil {
-			return err
-		}
-		f, err := filterplane.Read(inst)
-		if err != nil {
-			return err
-		}
-		return lbstage.RefuseProtected(f.Protected(), s.VIPs)
-	})
+	err = carryOut(inst, lbstage.Edit{Change: func(s *lb.State) (err error) {
+		file, err = change(s)
+		return err
+	}})
 	if err != nil {
 		return err
 	}

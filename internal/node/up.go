@@ -119,7 +119,7 @@ func (u *up) check() error {
 		defer running.Close()
 	}
 	for _, p := range u.plans {
-		if err := p.Check(stage.Situation{Interfaces: u.on, Running: running, Plans: u.plans}); err != nil {
+		if err := p.Check(stage.Situation{Interfaces: u.on, Running: running, Stages: checkers(u.plans)}); err != nil {
 			return err
 		}
 	}

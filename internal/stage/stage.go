@@ -10,6 +10,9 @@
 //	Commit   brings the plan into force on the data plane, which is attached by then
 //	Serve    keeps the data plane in step with the host while the process runs
 //	Settle   takes the place of Serve if there is no process: it does that work once
+//
+// A change by hand, an Edit, goes the same way: it is worked out, checked with the other stages, and in force as a whole or not
+// at all.
 package stage
 
 import (
@@ -45,12 +48,9 @@ type Stage interface {
 
 // Plan is what a file asks of a stage.
 type Plan interface {
-	Name() string
+	Checker
 	// Prepare takes locks, sockets and addresses for the stage. An error leaves nothing taken.
 	Prepare(context.Context, Start) (Prepared, error)
-	// Check returns an error if the plan contradicts the host, the running data plane or the plans of other stages. It
-	// touches nothing of these.
-	Check(Situation) error
 }
 
 // Placer is a Plan that knows the name of the data plane and the interfaces that it needs.
@@ -81,8 +81,8 @@ type Situation struct {
 	Interfaces []string
 	// Running is the data plane of the same name in this network namespace, nil if there is none.
 	Running *datapath.Instance
-	// Plans are the plans of all stages.
-	Plans []Plan
+	// Stages are what is asked of all stages: their plans, or where one is changed by hand what they do.
+	Stages []Checker
 }
 
 // Prepared is a stage that has all that it needs.

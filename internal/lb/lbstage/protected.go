@@ -29,8 +29,8 @@ func protectedVIP(services []netip.AddrPort, vips []lb.VIP) (s netip.AddrPort, v
 	return s, vip, false
 }
 
-// RefuseProtected is the error of a service that is both.
-func RefuseProtected(services []netip.AddrPort, vips []lb.VIP) error {
+// refuseProtected is the error of a service that is both.
+func refuseProtected(services []netip.AddrPort, vips []lb.VIP) error {
 	if s, vip, found := protectedVIP(services, vips); found {
 		return fmt.Errorf("%s cannot be protected by SYN cookies and be VIP %s at once: its backends would reset connections that they "+
 			"have not opened; protect it on the backends", s, vip)
@@ -46,7 +46,7 @@ type protector interface {
 
 // checkProtected looks at what the file has and at what was made by hand on the data plane that runs.
 func checkProtected(s stage.Situation, vips []lb.VIP) error {
-	for _, plan := range s.Plans {
+	for _, plan := range s.Stages {
 		p, ok := plan.(protector)
 		if !ok {
 			continue
@@ -55,11 +55,11 @@ func checkProtected(s stage.Situation, vips []lb.VIP) error {
 		if err != nil {
 			return err
 		}
-		if err := RefuseProtected(byHand, vips); err != nil {
+		if err := refuseProtected(byHand, vips); err != nil {
 			return fmt.Errorf("%w, or end that: culvert filter unprotect ADDRESS:PORT", err)
 		}
 		if service, _, found := protectedVIP(inFile, vips); found {
-			return p.LocateService(service, RefuseProtected(inFile, vips))
+			return p.LocateService(service, refuseProtected(inFile, vips))
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/hostaddr"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/stage"
 )
 
@@ -15,9 +16,9 @@ import (
 // to meet a SYNPROXY rule of netfilter on its way to the service. What the IP router forwards meets no rule, so the connection
 // would never be opened.
 
-// RefuseForwarded returns an error for the first of the services that is behind this host. Packets to a service on this host go
+// refuseForwarded returns an error for the first of the services that is behind this host. Packets to a service on this host go
 // to the kernel, and meet a rule at input.
-func RefuseForwarded(services []netip.AddrPort) error {
+func refuseForwarded(services []netip.AddrPort) error {
 	elsewhere, err := hostaddr.Elsewhere(services)
 	if err != nil || len(elsewhere) == 0 {
 		return err
@@ -41,7 +42,7 @@ type protector interface {
 
 // CheckForwarded looks at what the file has, and at what was made by hand on the data plane that runs.
 func CheckForwarded(s stage.Situation) error {
-	for _, plan := range s.Plans {
+	for _, plan := range s.Stages {
 		p, ok := plan.(protector)
 		if !ok {
 			continue
@@ -50,10 +51,10 @@ func CheckForwarded(s stage.Situation) error {
 		if err != nil {
 			return err
 		}
-		if err := RefuseForwarded(byHand); err != nil {
+		if err := refuseForwarded(byHand); err != nil {
 			return fmt.Errorf("%w, or end that: culvert filter unprotect ADDRESS:PORT", err)
 		}
-		err = RefuseForwarded(inFile)
+		err = refuseForwarded(inFile)
 		if at, ok := err.(*forwardedError); ok {
 			return p.LocateService(at.service, err)
 		}
@@ -63,3 +64,20 @@ func CheckForwarded(s stage.Situation) error {
 	}
 	return nil
 }
+
+// Now implements stage.Editable.
+func (Stage) Now(inst *datapath.Instance) (stage.Checker, error) {
+	if routeplane.OptionsOf(inst) == nil {
+		return nil, nil
+	}
+	return running{}, nil
+}
+
+// running is the IP router of a data plane.
+type running struct{}
+
+// Name implements stage.Checker.
+func (running) Name() string { return Stage{}.Name() }
+
+// Check implements stage.Checker.
+func (running) Check(s stage.Situation) error { return CheckForwarded(s) }

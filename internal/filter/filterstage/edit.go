@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterstage
+
+import (
+	"net/netip"
+	"slices"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
+	"culvert/internal/stage"
+)
+
+// Edit is a change of rules, sets and protected services by hand.
+type Edit struct {
+	// Change changes the filter. What it leaves is in force once it has been checked.
+	Change func(*filterplane.Filter) error
+}
+
+// Name implements stage.Edit.
+func (Edit) Name() string { return Stage{}.Name() }
+
+// Apply implements stage.Edit.
+func (e Edit) Apply(inst *datapath.Instance, check func(stage.Checker) error) error {
+	return filterplane.Edit(inst, func(f *filterplane.Filter) error {
+		before := slices.Clone(f.Services)
+		if err := e.Change(f); err != nil {
+			return err
+		}
+		return check(edited{before: before, services: f.Services})
+	})
+}
+
+// Now implements stage.Editable.
+func (Stage) Now(inst *datapath.Instance) (stage.Checker, error) {
+	f, err := filterplane.Read(inst)
+	if err != nil {
+		return nil, err
+	}
+	return edited{before: f.Services, services: f.Services}, nil
+}
+
+// edited are the protected services of a data plane, whoever made them, before a change and after it.
+type edited struct{ before, services []filterplane.Service }
+
+// Name implements stage.Checker.
+func (edited) Name() string { return Stage{}.Name() }
+
+// Check implements stage.Checker. What contradicts a protected service is the other stage's to find.
+func (edited) Check(stage.Situation) error { return nil }
+
+// Protected are the services that are protected by SYN cookies: those from before, and those that the change adds.
+func (e edited) Protected(*datapath.Instance) (before, added []netip.AddrPort, err error) {
+	return e.pick(func(filterplane.Service) bool { return true })
+}
+
+// Forwarded are those of them that are behind this host.
+func (e edited) Forwarded(*datapath.Instance) (before, added []netip.AddrPort, err error) {
+	return e.pick(func(s filterplane.Service) bool { return s.Forwarded })
+}
+
+func (e edited) pick(is func(filterplane.Service) bool) (before, added []netip.AddrPort, err error) {
+	known := make(map[netip.AddrPort]bool)
+	for _, s := range e.before {
+		known[s.Addr] = is(s)
+	}
+	for _, s := range e.services {
+		switch {
+		case !is(s):
+		case known[s.Addr]:
+			before = append(before, s.Addr)
+		default:
+			added = append(added, s.Addr)
+		}
+	}
+	return before, added, nil
+}
+
+// LocateService returns the error as it is: a service that was added by hand stands in no file.
+func (edited) LocateService(_ netip.AddrPort, err error) error { return err }
