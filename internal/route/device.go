@@ -127,6 +127,7 @@ func (f *feed) removeDevice(index int) {
 // deviceLost handles the loss of a device or its carrier. The kernel then removes routes and next hop objects
 // without a notification.
 func (f *feed) deviceLost(index int) {
+	f.lose(touchKey{kind: unix.RTM_NEWLINK, number: uint32(index)})
 	if !f.refersTo(index) {
 		return
 	}

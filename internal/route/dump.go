@@ -73,6 +73,10 @@ type dump struct {
 	// touched holds what notifications were about since the last part of the dump was read. The kernel may have
 	// put the next part together before or after any of them.
 	touched map[touchKey]struct{}
+	// lost holds next hop objects and devices that went during the dump, whose routes the kernel removes without a
+	// notification. It also holds prefixes that lost an IPv4 route, if the mirror was not in use or their routes were
+	// not known for certain. See stale.
+	lost map[touchKey]struct{}
 	// neighbors are those that the dump has shown.
 	neighbors map[gatewayKey]struct{}
 }
@@ -115,7 +119,7 @@ func (f *feed) startDump() {
 	f.dumpWanted, f.dumpAtOnce = f.dumpAlways, f.dumpAlways
 	serial, seq := f.dump.serial+1, f.dump.seq
 	f.dump = dump{active: true, serial: serial, seq: seq, started: f.now(),
-		touched: map[touchKey]struct{}{}, neighbors: map[gatewayKey]struct{}{}}
+		touched: map[touchKey]struct{}{}, lost: map[touchKey]struct{}{}, neighbors: map[gatewayKey]struct{}{}}
 	f.dumps++
 	for _, r := range f.ribs {
 		r.epoch++
@@ -261,7 +265,7 @@ func (f *feed) nextStep() {
 		return
 	}
 	d.active = false
-	d.touched, d.neighbors = nil, nil
+	d.touched, d.lost, d.neighbors = nil, nil, nil
 	f.dumpTook = f.now() - d.started
 	f.dumpEnded = f.now()
 }
@@ -360,22 +364,59 @@ func (f *feed) handleRoute(m message, notified bool) {
 	sure := true
 	if m.kind == unix.RTM_DELROUTE {
 		f.touchRoute(rt.prefix)
+		if _, unsure := r.unsureSince(rt.prefix); !rt.is6 && (unsure || !f.inUse(i)) {
+			f.lose(routeTouch(rt.prefix))
+		}
 		sure = r.remove(rt.prefix, rec)
 	} else {
 		if notified {
 			f.touchRoute(rt.prefix)
-		} else if f.isTouched(rt.prefix) && !r.has(rt.prefix, rec) {
-			// The notification may be newer than this entry, or older, so the route may exist or not.
-			r.unsure(rt.prefix)
-			f.wantDump()
-			return
 		}
+		stale := !notified && f.stale(i, rt, rec)
 		rec.desc = f.descs.intern(f.keyOf(rt))
-		sure = r.add(rt.prefix, rec, m.flags, notified)
+		if stale {
+			sure = r.doubt(rt.prefix, rec)
+		} else {
+			sure = r.add(rt.prefix, rec, m.flags, notified)
+		}
 		f.descs.drop(rec.desc)
 	}
 	if !sure {
 		f.wantDump()
+	}
+}
+
+// inUse reports whether a complete dump has made a family's mirror right. Notifications have kept it right since.
+func (f *feed) inUse(i int) bool { return f.trusted[i] >= f.trustFrom[i] }
+
+// stale reports whether a dump may show a route that is gone. The kernel may have put this part of the dump together
+// before a notification that has been applied. Since Linux 6.9 it may even put it together later: it sends the
+// notification about an IPv4 route or a next hop object before it removes them, and a dump of IPv4 routes does not wait
+// for that. So nothing but the next dump tells whether the route exists, unless there was a notification of it. The
+// dump of links, with which each dump begins, does wait for all removals that have been notified.
+func (f *feed) stale(i int, rt *routeMessage, rec record) bool {
+	r := f.ribs[i]
+	known, ok := r.find(rt.prefix, rec)
+	if _, hop := f.dump.lost[touchKey{kind: unix.RTM_NEWNEXTHOP, number: rt.nexthop}]; hop {
+		return !ok || f.descs.all[known.desc].condemned
+	}
+	if ok {
+		return false
+	}
+	_, dev := f.dump.lost[touchKey{kind: unix.RTM_NEWLINK, number: uint32(rt.dev)}]
+	_, prefix := f.dump.lost[routeTouch(rt.prefix)]
+	if dev || prefix || f.isTouched(rt.prefix) {
+		return true
+	}
+	// While the mirror is in use there is a notification of each route, except where a dump has to tell.
+	epoch, unsure := r.unsureSince(rt.prefix)
+	return f.inUse(i) && !(unsure && epoch != r.epoch)
+}
+
+// lose notes for the running dump that something is gone, and that dumps may still show its routes.
+func (f *feed) lose(key touchKey) {
+	if f.dump.active {
+		f.dump.lost[key] = struct{}{}
 	}
 }
 

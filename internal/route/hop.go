@@ -65,6 +65,7 @@ func (f *feed) handleNexthop(m message, notified bool) {
 	if m.kind == unix.RTM_DELNEXTHOP {
 		// The kernel removes its routes without a notification.
 		delete(f.nexthops, id)
+		f.lose(key)
 		if f.condemn(func(one *descriptor) bool { return one.nexthop == id }) {
 			f.wantDump()
 		}

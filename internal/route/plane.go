@@ -38,7 +38,9 @@
 //
 // Run reads the tables in between notifications, and the mirror stays in use meanwhile. A part of a dump may be older
 // than a notification that has been applied, so Run ignores the part's entries that notifications have touched since
-// the previous part. Routes that a dump has not shown are removed at its end. When notifications are lost (ENOBUFS),
+// the previous part. If a dump shows a route that may be gone, since there was no notification of it or since its next
+// hop object went during the dump, the programs ask for the prefix until the next dump has shown the route too, or has
+// not. Routes that a dump has not shown are removed at its end. When notifications are lost (ENOBUFS),
 // the mirror is out of use until a dump is complete.
 //
 // Run reads settings that netconf reports at once, and the others (send_redirects, fib_multipath_hash_policy, MTU of

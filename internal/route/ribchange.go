@@ -104,9 +104,47 @@ func (r *rib) unsure(p netip.Prefix) bool {
 	return false
 }
 
-// has reports whether the prefix has this very route.
-func (r *rib) has(p netip.Prefix, rec record) bool {
-	return slices.ContainsFunc(r.load(p), rec.same)
+// find returns the record of this very route.
+func (r *rib) find(p netip.Prefix, rec record) (known record, ok bool) {
+	known, ok = r.routes.Get(p)
+	if !ok || !known.is(recordList) {
+		return known, ok && known.same(rec)
+	}
+	list := r.lists[known.desc]
+	at := slices.IndexFunc(list, rec.same)
+	if at < 0 {
+		return known, false
+	}
+	return list[at], true
+}
+
+// unsureSince reports whether the routes of the prefix are not known for certain, and in which epoch that was found.
+func (r *rib) unsureSince(p netip.Prefix) (epoch uint16, unsure bool) {
+	rec, ok := r.routes.Get(p)
+	if !ok {
+		return 0, false
+	}
+	for _, one := range r.view(rec) {
+		if one.rank() == rankUnsure {
+			return one.epoch, true
+		}
+	}
+	return 0, false
+}
+
+// doubt adds a route that may be gone, unless it is known, and makes the programs ask for its prefix until the next
+// dump is complete. That dump shows the route or removes it. It always returns false, as unsure does.
+func (r *rib) doubt(p netip.Prefix, rec record) bool {
+	rec.epoch = r.epoch
+	list := r.load(p)
+	at := slices.IndexFunc(list, rec.same)
+	if at < 0 {
+		r.store(p, append(list, rec))
+		return r.unsure(p)
+	}
+	list[at].epoch = r.epoch
+	r.touch(p, list)
+	return r.unsure(p)
 }
 
 // replacedBy reports whether an IPv6 route with next hops of rec's kind is replaced by rec.
