@@ -88,7 +88,7 @@ lint: ## check format, vet, staticcheck, licence lines, file lengths, tests name
 peers: build ## build what the lab compares with: the reference router and its control services
 	bin/culvert lab build
 
-dist: build ## lay out binary, man pages, completions and systemd unit in out/dist
+dist: build ## lay out binary, man pages, completions and systemd units in out/dist
 	scripts/dist.sh out/dist
 
 deps: ## install the Debian packages that tests and demo need; nothing when all are there
