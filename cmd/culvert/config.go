@@ -30,8 +30,8 @@ const aboutConfig = `The file is TOML:
   blocks4 = 16384                 # size of the mirror in KiB, beside its first
   blocks6 = 98304                 # level; these are the defaults
 
-  [filter]                        # the packet filter: without this table, what
-                                  # runs stays as it is
+  [filter]                        # the packet filter: what is not in the file any
+                                  # more goes, what was made by hand stays
   [[filter.rule]]                 # in the order in which they are asked
   name = "dns"                    # its counters go by it
   action = "limit"                # drop, pass, count or limit
