@@ -30,7 +30,7 @@ func TestProcessDied(t *testing.T) {
 	for stages, want := range map[string]string{
 		smallRoute:                 "FAIL  host  process         " + dies + "the IP router asks the kernel for each packet, and does not notice new rules of netfilter\n",
 		"[lb]\nring_size = 1009\n": "FAIL  host  process         " + dies + "backends are not checked, and no VIP is announced\n",
-		"[filter]\n":               "warn  host  process         " + dies + "the filter is not attached to an interface that is made again\n",
+		"[filter]\n":               "warn  host  process         " + dies + "the filter is not attached to an interface that is deleted and made again\n",
 	} {
 		path := b.file("c.toml", "interfaces = ['ft0']\n"+stages)
 		p := runAttached(t, path)
@@ -182,7 +182,7 @@ func TestProtectElsewhere(t *testing.T) {
 	must(netlink.AddrAdd(l, own))
 	p := runAttached(t, b.file("c.toml", "interfaces = ['ft0']\n[[filter.protect]]\naddress = '192.0.2.7:443'\n"+
 		"[[filter.protect]]\naddress = '192.0.2.5:443'\n[[filter.protect]]\naddress = '192.0.2.8:443'\nforwarded = true\n"))
-	const not = "this host has not the address "
+	const not = "this host does not have the address "
 	b.filter(0, not+"192.0.2.1: no connection to the service comes about until it has; for one behind this host say --forwarded\n", "protect 192.0.2.1:80")
 	for _, line := range []string{"protect 192.0.2.5:80", "protect --forwarded 192.0.2.2:80"} {
 		if out := b.filter(0, "is protected", line); strings.Contains(out, not) {
@@ -191,7 +191,7 @@ func TestProtectElsewhere(t *testing.T) {
 	}
 	p.interrupt(t)
 	log := p.errs.String()
-	if strings.Count(log, "this host has not") != 1 || !strings.Contains(log, "set forwarded = true\" service=192.0.2.7:443\n") {
+	if strings.Count(log, "this host does not have") != 1 || !strings.Contains(log, "set forwarded = true\" service=192.0.2.7:443\n") {
 		t.Errorf("the log:\n%s", log)
 	}
 }
@@ -240,7 +240,7 @@ func TestNoInterfaceYet(t *testing.T) {
 	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx0")
 	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx2")
 	for _, verb := range []string{"watch", "status"} {
-		b.expect(1, "no router nosuch on this machine: use one of culvert", verb, "--on", "nosuch")
+		b.expect(1, "no router nosuch on this machine: use culvert", verb, "--on", "nosuch")
 	}
 	b.expect(0, "  none of its interfaces exists: the process attaches when they do\n", "status")
 	b.veth("fx0", "fx1")

@@ -38,8 +38,8 @@ router no service on another host can be protected: what that forwards meets no 
 				return usageError(err)
 			}
 			s.Addr = addr
-			if key, err := filter.CheckService(s); err != nil {
-				return usageError(fmt.Errorf("--%s: %w", key, err))
+			if _, err := filter.CheckService(s); err != nil {
+				return usageError(fmt.Errorf("--%w", err))
 			}
 			return filterError(node.Protect(on, s, cmd.OutOrStdout()))
 		},

@@ -115,6 +115,18 @@ func TestSCIONAfterMore(t *testing.T) {
 	b.lb(0, "192.0.2.2:80/tcp  ", "show")
 }
 
+// TestSCIONUnserved ends the process of 'culvert scion run', which says that the data plane stays. status says what does not work
+// without it, and a second process which one is there already.
+func TestSCIONUnserved(t *testing.T) {
+	b := newKeptBed(t)
+	p := startCulvert(t, "scion", "run", "-c", b.router)
+	p.waitFor(t, "Service started")
+	b.expect(1, fmt.Sprintf("router br1 is served by process %d: stop that process first", p.cmd.Process.Pid), "scion", "run", "-c", b.router)
+	p.interrupt(t)
+	p.waitFor(t, "the process ends, and the data plane stays")
+	b.expect(0, "  not served: BFD is not answered, so neighbors that use it take the links down, and there is no slow path\n", "status")
+}
+
 // TestSlowPathAlone detaches the data plane of a SCION router under its process, which goes on with its slow path. status and
 // doctor say so.
 func TestSlowPathAlone(t *testing.T) {
@@ -156,7 +168,7 @@ func TestKeptSource(t *testing.T) {
 func TestFailedStartReport(t *testing.T) {
 	b := newKeptBed(t)
 	p := runAttached(t, b.write("c.toml", keptHead+keptVIPs))
-	b.expect(1, "culvert: router culvert is served by another process", "run", "-c", b.write("other.toml", keptHead+"[filter]\n"))
+	b.expect(1, fmt.Sprintf("culvert: router culvert is served by process %d: stop that process first", p.cmd.Process.Pid), "run", "-c", b.write("other.toml", keptHead+"[filter]\n"))
 	b.lb(0, "192.0.2.1:80/tcp  ", "show")
 	p.interrupt(t)
 	b.expect(0, "detached", "detach", "--all")

@@ -203,10 +203,10 @@ func (n *Node) check(at Position, parts []Part) error {
 	}
 	var names []string
 	for _, p := range parts {
-		names = append(names, "a ["+p.Name+"]")
+		names = append(names, "["+p.Name+"]")
 	}
 	last := len(names) - 1
-	return at.Locate("", fmt.Errorf("no stage is on: add %s or %s table", strings.Join(names[:last], ", "), names[last]))
+	return at.Locate("", fmt.Errorf("no stage is on: add the table %s or %s", strings.Join(names[:last], ", "), names[last]))
 }
 
 // checkNames checks name, interfaces and metrics. With a Namer the stage's own file has name and metrics.

@@ -107,7 +107,7 @@ func TestOneServer(t *testing.T) {
 	refused := func() {
 		t.Helper()
 		_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0"}, Parts: scionbed.Parts(scionbed.Config(1))})
-		if err == nil || !strings.Contains(err.Error(), "served by another process") {
+		if err == nil || !strings.Contains(err.Error(), "served by process ") {
 			t.Errorf("second attach: %v", err)
 		}
 	}

@@ -9,6 +9,6 @@ func checkMixed(names string) []Finding {
 	if names == "" {
 		return nil
 	}
-	return []Finding{{Status: Warn, Check: "link-interface", Finding: fmt.Sprintf("%s: leads to other ASes and may lead inside too: "+
+	return []Finding{{Status: Warn, Check: "link-interface", Finding: fmt.Sprintf("%s: a way to other ASes, and maybe to the inside too: "+
 		"whoever can send there can pose as a host of the AS or as a sibling; give the inside an interface of its own", names)}}
 }

@@ -63,7 +63,7 @@ func checkUnserved(all []Unserved, refused bool) (found []Finding) {
 		}
 		if len(undone) == 0 {
 			f.Status = Warn
-			undone = []string{"the filter is not attached to an interface that is made again"}
+			undone = []string{"the filter is not attached to an interface that is deleted and made again"}
 		}
 		f.Finding = fmt.Sprintf("the process of router %s has ended and its data plane goes on: %s", u.Router, strings.Join(undone, "; "))
 		found = append(found, f)

@@ -173,7 +173,7 @@ func TestBadInput(t *testing.T) {
 		{name: "key of no router", args: []string{"key", "add", "--on", "br9-ff00_0_999-9", "0", key}, status: 1, says: "no data plane br9-ff00_0_999-9"},
 		{name: "key of 5 bytes", args: []string{"key", "add", "--on", id, "0", keyFile("c2hvcnQ=")}, status: 1, says: "16"},
 		{name: "key not in base64", args: []string{"key", "add", "--on", id, "0", keyFile("???")}, status: 1, says: "base64"},
-		{name: "key index", args: []string{"key", "add", "--on", id, "2", key}, status: 1, says: "0 to 1"},
+		{name: "key index", args: []string{"key", "add", "--on", id, "2", key}, status: 1, says: "0 or 1"},
 		{name: "no config for run", args: []string{"run"}, status: 2, says: "-c FILE"},
 		{name: "no interfaces", args: []string{"attach", "-c", good}, status: 2, says: "arg"},
 		{name: "unknown flag", args: []string{"attach", "--fast"}, status: 2, says: "--fast"},

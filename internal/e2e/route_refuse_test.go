@@ -66,9 +66,9 @@ func TestRouteSecondRun(t *testing.T) {
 	s := observe(t, r.lab)
 	same, other := routeFile(t, ports+smallRoute), routeFile(t, ports+"name = 'other'\n"+smallRoute)
 	for name, x := range map[string]refusal{
-		"the same":              {args: []string{"run", "-c", same}, says: "culvert is served by another process"},
-		"the same, and metrics": {args: []string{"run", "-c", routeFile(t, ports+"metrics = '127.0.0.1:9441'\n"+smallRoute)}, says: "culvert is served by another process"},
-		"without a process":     {args: []string{"attach", "-c", same, "to-a", "to-b"}, says: "culvert is served by another process"},
+		"the same":              {args: []string{"run", "-c", same}, says: "culvert is served by process "},
+		"the same, and metrics": {args: []string{"run", "-c", routeFile(t, ports+"metrics = '127.0.0.1:9441'\n"+smallRoute)}, says: "culvert is served by process "},
+		"without a process":     {args: []string{"attach", "-c", same, "to-a", "to-b"}, says: "culvert is served by process "},
 		"another name":          {args: []string{"run", "-c", other}, says: "to-a"},
 	} {
 		x.status = 1

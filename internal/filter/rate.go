@@ -238,7 +238,7 @@ const (
 	maxWindowScale = 14
 )
 
-// CheckService refuses what a service cannot announce. The error comes with the key it is about.
+// CheckService refuses what a service cannot announce. The error begins with the key, which is returned as well.
 func CheckService(s filterplane.Service) (key string, err error) {
 	switch {
 	case s.MSS != 0 && s.MSS < minMSS:
@@ -250,7 +250,7 @@ func CheckService(s filterplane.Service) (key string, err error) {
 		if s.MSS == 0 {
 			key = "wscale"
 		}
-		return key, fmt.Errorf("%s is for a service on another host: say forwarded too, or leave it out", key)
+		return key, fmt.Errorf("%s is for a service on another host: add --forwarded, in the file forwarded = true, or leave it out", key)
 	}
 	return "", nil
 }

@@ -212,7 +212,7 @@ const (
 	beginBackend = "[[lb.vip.backend]]\naddress = \"10.0.0.11\"\n"
 )
 
-// beginBackends is a [lb] table with a VIP and backends.
+// beginBackends is an [lb] table with a VIP and backends.
 func beginBackends(addrs ...string) string {
 	text := "[lb]\nseed = \"x\"\nring_size = 251\n" + beginVIP
 	for _, a := range addrs {

@@ -146,7 +146,7 @@ func Protect(on string, s filterplane.Service, out io.Writer) error {
 			if routeplane.OptionsOf(inst) != nil {
 				behind = "one behind this host cannot be protected beside the IP router"
 			}
-			fmt.Fprintf(out, "this host has not the address %s: no connection to the service comes about until it has; %s\n", s.Addr.Addr(), behind)
+			fmt.Fprintf(out, "this host does not have the address %s: no connection to the service comes about until it has; %s\n", s.Addr.Addr(), behind)
 		}
 		tellNowhere(inst, out)
 		return nil

@@ -172,7 +172,7 @@ func ListKeys(on string, asJSON bool, out io.Writer) error {
 func keyIndex(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n >= scionplane.MaxKeys {
-		return 0, fmt.Errorf("key index %q: use 0 to %d", s, scionplane.MaxKeys-1)
+		return 0, fmt.Errorf("key index %q: use 0 or %d", s, scionplane.MaxKeys-1)
 	}
 	return n, nil
 }

@@ -107,22 +107,28 @@ func listen(n *config.Node) (net.Listener, error) {
 	}
 	listener, err := net.Listen("tcp", n.Metrics)
 	if err != nil {
-		if served(n.Name) { // it has the address: the first thing to know
-			return nil, fmt.Errorf("router %s is served by another process: stop that one first", n.Name)
+		if by := server(n.Name); by != "" { // it has the address: the first thing to know
+			return nil, fmt.Errorf("router %s is served by %s: stop that process first", n.Name, by)
 		}
 		return nil, fmt.Errorf("serving metrics on %s: %w", n.Metrics, err)
 	}
 	return listener, nil
 }
 
-// served tells whether another process keeps the data plane of that name here.
-func served(name string) bool {
+// server says which process keeps the data plane of that name here, "" for none.
+func server(name string) string {
 	inst, err := datapath.OpenHere(name)
 	if inst == nil || err != nil {
-		return false
+		return ""
 	}
 	defer inst.Close()
-	return inst.Served()
+	switch pid := inst.ServerPID(); {
+	case !inst.Served():
+		return ""
+	case pid != 0:
+		return fmt.Sprintf("process %d", pid)
+	}
+	return "another process"
 }
 
 // Attach attaches what the configuration at path asks for to the interfaces, to those of the file if there are none, finds the neighbors

@@ -24,21 +24,12 @@ func TakeLock(id string) (*Lock, error) {
 	}
 	lock, err := trust.TakeLock(path)
 	if errors.Is(err, trust.ErrLocked) {
-		return nil, fmt.Errorf("router %s runs already%s: stop that process first", id, holder(path))
+		return nil, fmt.Errorf("router %s is served by %s: stop that process first", id, trust.HolderName(path))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("taking the lock of router %s: %w", id, err)
 	}
 	return lock, nil
-}
-
-// holder returns " as process PID" for the process that holds the lock at path, and nothing if the kernel does not know
-// it.
-func holder(path string) string {
-	if pid := trust.LockHolder(path); pid != 0 {
-		return fmt.Sprintf(" as process %d", pid)
-	}
-	return ""
 }
 
 // ServerPID returns the process that runs the router called id in the current network namespace. It returns 0 if none

@@ -306,7 +306,7 @@ func TestRun(t *testing.T) {
 	near.await("plane link 1 up true")
 
 	second := h.start(0, toml)
-	second.await(fmt.Sprintf("router br1 runs already as process %d: stop that process first", near.cmd.Process.Pid))
+	second.await(fmt.Sprintf("router br1 is served by process %d: stop that process first", near.cmd.Process.Pid))
 	var exit *exec.ExitError
 	if err := second.cmd.Wait(); !errors.As(err, &exit) {
 		t.Errorf("second router: %v, want a failure", err)

@@ -126,7 +126,7 @@ func (u *unattended) Serve(context.Context, func()) error { return nil }
 func (u *unattended) Settle(context.Context) error {
 	out := u.start.Out
 	if u.both != "" {
-		fmt.Fprintf(out, "%s: leads to other ASes and may lead inside, too: who can send there can pose as a host of the AS\n", u.both)
+		fmt.Fprintf(out, "%s: a way to other ASes and maybe to the inside, too: who can send there can pose as a host of the AS\n", u.both)
 	}
 	for _, l := range u.missing {
 		fmt.Fprintf(out, "no neighbor for link %s yet: once %s answers, attach again\n", l.Name, l.Remote.Addr())

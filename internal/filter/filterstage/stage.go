@@ -119,7 +119,7 @@ func (p *prepared) tellElsewhere() {
 	}
 	not, _ := hostaddr.Elsewhere(local) // doctor says why they cannot be seen
 	for _, s := range not {
-		p.start.Log.Warn("this host has not the address of a protected service: no connection to it comes about until it has; "+
+		p.start.Log.Warn("this host does not have the address of a protected service: no connection to it comes about until it has; "+
 			"for one behind this host set forwarded = true", "service", s)
 	}
 }

@@ -91,6 +91,14 @@ func LockHolder(path string) int {
 	return flockHolder(f, &st)
 }
 
+// HolderName says who holds a lock on path: "process 7", or "another process" if it cannot be seen from here.
+func HolderName(path string) string {
+	if pid := LockHolder(path); pid != 0 {
+		return fmt.Sprintf("process %d", pid)
+	}
+	return "another process"
+}
+
 // flockHolder finds the holder of a flock(2) lock in the text of /proc/locks (proc_locks(5)). Its fields are
 // number, kind, mode, access, PID, device and inode, and the range.
 func flockHolder(locks io.Reader, file *unix.Stat_t) int {

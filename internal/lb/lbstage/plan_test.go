@@ -37,7 +37,7 @@ func compile(t *testing.T, text string) (*Plan, error) {
 	return Compile(stage.File{Path: path, Node: n})
 }
 
-// TestCompileErrors: what is wrong with a [lb] table is told with its place.
+// TestCompileErrors: what is wrong with an [lb] table is told with its place.
 func TestCompileErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"flows = -1\n", "c.toml:2:2: [lb]: -1 flows in the flow table"},

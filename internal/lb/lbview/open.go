@@ -18,7 +18,7 @@ import (
 var kind = planes.Kind{
 	Name: "load balancer", Plural: "load balancers",
 	Is:   func(i *datapath.Instance) bool { return lbplane.OptionsOf(i) != nil },
-	None: "start one with 'culvert run -c FILE' or 'culvert attach -c FILE IFACE...', where FILE has a [lb] table",
+	None: "start one with 'culvert run -c FILE' or 'culvert attach -c FILE IFACE...', where FILE has an [lb] table",
 }
 
 // Open opens the load balancer of a name in this network namespace, "" for the only one.

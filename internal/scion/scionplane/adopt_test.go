@@ -164,9 +164,9 @@ func TestKeys(t *testing.T) {
 			t.Errorf("key %x: counters %v, then %v, want one more %s", key, before, after, reason)
 		}
 	}
-	fail("index below", inst.AddKey(-1, other), "use 0 to 1")
-	fail("index above", inst.AddKey(scionplane.MaxKeys, other), "use 0 to 1")
-	fail("index above, remove", inst.RemoveKey(scionplane.MaxKeys), "use 0 to 1")
+	fail("index below", inst.AddKey(-1, other), "use 0 or 1")
+	fail("index above", inst.AddKey(scionplane.MaxKeys, other), "use 0 or 1")
+	fail("index above, remove", inst.RemoveKey(scionplane.MaxKeys), "use 0 or 1")
 	fail("occupied", inst.AddKey(0, other), "remove it first, or use index 1")
 	fail("no key", inst.RemoveKey(1), "no key 1")
 	if err := inst.AddKey(0, scionbed.Key); err != nil {

@@ -146,7 +146,7 @@ func (p Plane) keyIDs() ([]uint64, error) {
 // keySlot checks an index and returns the map of the keys.
 func (p Plane) keySlot(index int) (*ebpf.Map, error) {
 	if index < 0 || index >= MaxKeys {
-		return nil, fmt.Errorf("key index %d: use 0 to %d", index, MaxKeys-1)
+		return nil, fmt.Errorf("key index %d: use 0 or %d", index, MaxKeys-1)
 	}
 	return p.Map(bpfobj.PipelineMapScionKeys), nil
 }

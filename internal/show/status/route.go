@@ -4,6 +4,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/netfilter"
@@ -56,7 +57,10 @@ func (r Report) findNetfilter() {
 }
 
 func (r *Route) lines() []string {
-	families := fmt.Sprintf("IPv4 and IPv6 %s", r.IPv4)
+	families := "IPv4 and IPv6 " + r.IPv4.String()
+	if asks, ok := strings.CutPrefix(r.IPv4.String(), "asks "); ok {
+		families = "IPv4 and IPv6 ask " + asks
+	}
 	if r.IPv4.String() != r.IPv6.String() {
 		families = fmt.Sprintf("IPv4 %s  IPv6 %s", r.IPv4, r.IPv6)
 	}

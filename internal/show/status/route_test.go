@@ -72,7 +72,7 @@ func TestIPRouterAlone(t *testing.T) {
 	}
 	text := show(false)
 	if !strings.HasPrefix(text, "router status-route-test  netns ") ||
-		!strings.Contains(text, "\n  route  IPv4 and IPv6 asks the kernel: the mirror is not current: the process is still reading the tables, or is behind (see its log)  memory ") ||
+		!strings.Contains(text, "\n  route  IPv4 and IPv6 ask the kernel: the mirror is not current: the process is still reading the tables, or is behind (see its log)  memory ") ||
 		!strings.Contains(text, "\n  interface st0  DOWN: ip link set dev st0 up\n") || strings.Contains(text, "key") || strings.Contains(text, "\n  link") ||
 		strings.Contains(text, "netfilter") {
 		t.Errorf("got\n%s", text)

@@ -141,6 +141,9 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 	default:
 		lines = append(lines, "  its interfaces are gone: attach again"+removal)
 	}
+	if !r.Served && !r.noSCION && !r.detached() {
+		lines = append(lines, "  not served: BFD is not answered, so neighbors that use it take the links down, and there is no slow path")
+	}
 	lines = append(lines, r.linkText()...)
 	for _, k := range r.Keys {
 		lines = append(lines, fmt.Sprintf("  key %d  id %s", k.Index, k.ID))
@@ -229,7 +232,7 @@ func (r Router) unattachedReason(name string) string {
 	case u.Moved && u.Why == pins.Gone:
 		return "it is in another network namespace"
 	case u.Why == pins.Gone && r.Served:
-		return "it does not exist, and is attached when it does"
+		return "it does not exist; the process attaches to it once it does"
 	case u.Why == pins.Gone:
 		return "it does not exist"
 	case u.Renamed != "":

@@ -70,7 +70,11 @@ func noRouter(name string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("no router %s on this machine, nor any other: attach with 'culvert run' first", name)
 	}
-	return fmt.Errorf("no router %s on this machine: use one of %s", name, strings.Join(names, ", "))
+	one := "use "
+	if len(names) > 1 {
+		one += "one of "
+	}
+	return fmt.Errorf("no router %s on this machine: %s%s", name, one, strings.Join(names, ", "))
 }
 
 // look takes a sample of the selected routers and interfaces.
