@@ -63,7 +63,7 @@ func newLBDecapDelCmd() *cobra.Command {
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(decapInterfaces),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return decap.Off(args, cmd.OutOrStdout())
+			return decap.Detach(args, cmd.OutOrStdout())
 		},
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// EnumNames reads an enum from the type information of an object, as LoadPipeline.
+// EnumNames returns the values of an enum by their names, from the BTF of an object. Load is LoadPipeline or another function
+// of this package. EnumNames panics if there is no such enum.
 func EnumNames(load func() (*ebpf.CollectionSpec, error), enum string) map[string]uint64 {
 	spec, err := load()
 	if err != nil {
@@ -27,7 +28,7 @@ func EnumNames(load func() (*ebpf.CollectionSpec, error), enum string) map[strin
 	return names
 }
 
-// FieldName is the name of a constant as people read it: in lower case with dashes.
+// FieldName returns the name of a constant as users see it: in lower case, with dashes.
 func FieldName(c string) string {
 	return strings.ToLower(strings.ReplaceAll(c, "_", "-"))
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LoadError makes one line of a verifier's log and names what usually helps.
+// LoadError turns an error of loading a program into one line that says what to do about it. It shortens the verifier's log.
 func LoadError(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return PermissionError("loading the eBPF program")
@@ -24,18 +24,19 @@ func LoadError(err error) error {
 	return fmt.Errorf("loading the eBPF program: %w: see 'culvert doctor'", err)
 }
 
-// PermissionError says what was tried without the right to, and which rights it takes.
+// PermissionError returns an error for an action that was not permitted, with the rights that it takes. Tried names the action,
+// such as "reading DIRECTORY".
 func PermissionError(tried string) error {
 	return fmt.Errorf("%s: not permitted: run as root, or with CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON "+
 		"and write access to bpffs", tried)
 }
 
-// NotExist tells whether an error is the lack of a file or of a map's entry.
+// NotExist tells whether an error says that a file or an entry of a map does not exist.
 func NotExist(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, ebpf.ErrKeyNotExist)
 }
 
-// SetVariables sets constants of a program, by name.
+// SetVariables sets constants of a program that is not loaded yet, by their names.
 func SetVariables(spec *ebpf.CollectionSpec, values map[string]any) error {
 	for name, value := range values {
 		if err := spec.Variables[name].Set(value); err != nil {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bpfobj has the eBPF objects, the types and names in them, and how values stand in their maps. It is all that Go
-// knows of bpf/ without being told by hand.
+// Package bpfobj has the eBPF objects with the Go types and names that are generated from them, and helpers for the layout of
+// values in their maps.
 package bpfobj
 
-// The objects are committed, so that building culvert needs no clang; `make check-generated` fails
-// when they are stale.
+// The objects are committed, so that building culvert needs no clang. 'make check-generated' fails if they are stale.
 //
 //go:generate go tool bpf2go -tags linux -target amd64,arm64 -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I../../bpf -I/usr/include/x86_64-linux-gnu" -type reason -type reason_block -type counter -type port -type limit -type scion_ingress -type scion_port -type scion_iface -type scion_link -type next_hop -type scion_host -type scion_counters -type aes_cmac_key -type hop_cache_entry -type route_hop -type route_dev -type route_way -type route_vlan -type route_neighbor -type route_state -type route_action -type route_fixed -type lb_vip_key -type lb_vip -type lb_vip_cache_entry -type lb_vlan -type lb_named_vlan -type bloom -type lb_backend -type lb_backend_latch -type lb_encap -type lb_backend_counters -type lb_event -type lb_bucket -type lb_entry -type lb_flow_state -type lb_chunk -type lb_finding -type lb_server_key Pipeline ../../bpf/culvert.bpf.c
 //go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I../../bpf -I/usr/include/x86_64-linux-gnu" -type loss Losses ../../bpf/core/losses.bpf.c

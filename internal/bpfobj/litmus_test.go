@@ -14,15 +14,15 @@ import (
 )
 
 /*
-bpf/core/seqcount.h and lock.h argue that what programs read belongs together on x86 and on arm64. Here all orders of the
-accesses are tried that the architectures allow. The accesses are those of the compiled functions.
+bpf/core/seqcount.h and lock.h argue that a reader never sees half of a write, on x86 and on arm64. These tests try all orders
+of the memory accesses that the architectures allow. The accesses are read from the compiled functions.
 */
 
 //go:embed litmus_x86_bpfel_test.o litmus_arm64_bpfel_test.o
 var litmusObjects embed.FS
 
-// litmusAccesses returns the accesses of a function to the memory that its argument points to, in the order of the code, and
-// its fences: R for a load, W for a store, U for a compare-and-exchange, F for an exchange of a word on the stack.
+// litmusAccesses returns, in the order of the code, the accesses of a function to the memory that its argument points to, and
+// its fences: R is a load, W a store, U a compare-and-exchange. F is a fence: an exchange of a word on the stack.
 func litmusAccesses(t *testing.T, arch, function string) []string {
 	t.Helper()
 	b, err := litmusObjects.ReadFile("litmus_" + arch + "_bpfel_test.o")
@@ -74,7 +74,7 @@ func litmusAccesses(t *testing.T, arch, function string) []string {
 	return out
 }
 
-// What clang has made of the headers: no access is missing, and the fences are where arm64 needs them.
+// TestLitmusAccesses: the compiled functions have all accesses, and the fences that arm64 needs.
 func TestLitmusAccesses(t *testing.T) {
 	tests := []struct{ arch, function, want string }{
 		{"x86", "litmus_read", "R seq, R first, R second, R seq"},
@@ -91,25 +91,25 @@ func TestLitmusAccesses(t *testing.T) {
 	}
 }
 
-// litmusModel says of two accesses of a thread, given in the order of the code, whether all see them in that order.
+// litmusModel tells whether two accesses of a thread, given in the order of the code, take effect in that order.
 type litmusModel func(before, after litmusOp) bool
 
-// On x86 only a load may pass a store that is in front of it.
+// litmusX86 is the model of x86: a load may take effect before an earlier store, and nothing else is reordered.
 func litmusX86(before, after litmusOp) bool { return before.kind != 'W' || after.kind != 'R' }
 
-// On arm64 any access may pass another, but a release store passes nothing.
+// litmusArm64 is the model of arm64: any access may take effect before an earlier one, but for a store with release.
 func litmusArm64(_, after litmusOp) bool { return after.release }
 
 // litmusOp is an access of a thread.
 type litmusOp struct {
 	kind    byte                       // R, W, U or F
-	at      func(loaded []uint8) int   // the word, by what the accesses before have loaded
+	at      func(loaded []uint8) int   // the word, given what earlier accesses have loaded
 	store   func(loaded []uint8) uint8 // what W and U store
-	needs   uint32                     // loads that it depends on by address or data, or by a branch if it is a store
+	needs   uint32                     // bits of the loads that it depends on: by address or data, a store also by a branch
 	release bool
 }
 
-// Words of the memory. A latch has its other version behind litmusSecond.
+// These are the words of the memory. The second version of a latch is behind litmusSecond.
 const (
 	litmusSeq = iota
 	litmusLock
@@ -121,12 +121,12 @@ const (
 const litmusMaxOps = 16
 
 type litmusState struct {
-	done   [2]uint32 // accesses that have taken effect, a bit each
+	done   [2]uint32 // a bit for each access that has taken effect
 	words  [litmusWords]uint8
-	loaded [2][litmusMaxOps]uint8 // by each access
+	loaded [2][litmusMaxOps]uint8 // what each access has loaded
 }
 
-// litmusBefore returns for each access of a thread those that have to take effect before it, a bit each.
+// litmusBefore returns for each access of a thread a set of bits: the accesses that have to take effect before it.
 func litmusBefore(model litmusModel, ops []litmusOp) []uint32 {
 	nothing := make([]uint8, litmusMaxOps)
 	before := make([]uint32, len(ops))
@@ -143,9 +143,9 @@ func litmusBefore(model litmusModel, ops []litmusOp) []uint32 {
 	return before
 }
 
-// litmusBad says whether two threads can end in a state that is bad, in any order that the model allows. An access takes
-// effect for all others at once, as both architectures are multi-copy atomic. No thread here could tell that it loads its
-// own store earlier than others do.
+// litmusBad tells whether two threads can end in a bad state, in any order that the model allows. An access takes effect for all
+// other threads at once, since both architectures are multi-copy atomic. That a thread loads its own store before others see it
+// makes no difference to the threads here.
 func litmusBad(model litmusModel, threads [2][]litmusOp, bad func(litmusState) bool) bool {
 	before := [2][]uint32{litmusBefore(model, threads[0]), litmusBefore(model, threads[1])}
 	seen := map[litmusState]bool{}
@@ -182,7 +182,7 @@ func litmusBad(model litmusModel, threads [2][]litmusOp, bad func(litmusState) b
 	return walk(litmusState{})
 }
 
-// litmusOps makes a thread of accesses. Its stores have no values yet.
+// litmusOps returns a thread with the accesses. Its stores have no values yet.
 func litmusOps(accesses []string) []litmusOp {
 	words := map[string]int{"seq": litmusSeq, "lock": litmusLock, "first": litmusFirst, "second": litmusSecond}
 	ops := make([]litmusOp, len(accesses))
@@ -194,7 +194,7 @@ func litmusOps(accesses []string) []litmusOp {
 	return ops
 }
 
-// litmusNth is the index of the nth access of its kind, from 0.
+// litmusNth returns the index of the nth occurrence of an access, counted from 0.
 func litmusNth(accesses []string, access string, n int) int {
 	for i, a := range accesses {
 		if a == access {
@@ -213,7 +213,7 @@ func litmusWithout(accesses []string, n int) []string {
 	return slices.Delete(slices.Clone(accesses), i, i+1)
 }
 
-// litmusTorn says of thread 1, which is litmus_read, whether it takes what does not belong together.
+// litmusTorn returns a function that tells whether thread 1, which is litmus_read, accepts a torn read: values of two writes.
 func litmusTorn(accesses []string) func(litmusState) bool {
 	first, second := litmusNth(accesses, "R first", 0), litmusNth(accesses, "R second", 0)
 	return func(s litmusState) bool {
@@ -222,7 +222,7 @@ func litmusTorn(accesses []string) func(litmusState) bool {
 	}
 }
 
-// litmusWriter is litmus_write.
+// litmusWriter returns the thread litmus_write.
 func litmusWriter(accesses []string) []litmusOp {
 	ops := litmusOps(accesses)
 	for n := range 2 {
@@ -241,7 +241,8 @@ func litmusWriter(accesses []string) []litmusOp {
 	return ops
 }
 
-// litmusHolder is litmus_count. A store behind a branch waits for what decides on the branch; a load does not.
+// litmusHolder returns the thread litmus_count. A store after a branch waits for the loads that decide the branch. A load does
+// not.
 func litmusHolder(accesses []string) []litmusOp {
 	ops := litmusOps(accesses)
 	try, load := litmusNth(accesses, "U lock", 0), litmusNth(accesses, "R first", 0)
@@ -253,8 +254,8 @@ func litmusHolder(accesses []string) []litmusOp {
 	return ops
 }
 
-// litmusLost says whether one of two counts is lost. Only ends in which both threads have had the lock are looked at: what
-// one does whose compare-and-exchange fails is not in the list of accesses.
+// litmusLost returns a function that tells whether one of two counts is lost. It considers only states in which both threads
+// have had the lock, since the accesses do not include what a thread does whose compare-and-exchange fails.
 func litmusLost(accesses []string) func(litmusState) bool {
 	try := litmusNth(accesses, "U lock", 0)
 	return func(s litmusState) bool {
@@ -262,7 +263,7 @@ func litmusLost(accesses []string) func(litmusState) bool {
 	}
 }
 
-// What programs read belongs together, and what they count under a lock is not lost. On arm64 it takes each of the fences.
+// TestLitmusSeqcountAndLock: no read is torn, and no count under the lock is lost. On arm64 each of the fences is needed.
 func TestLitmusSeqcountAndLock(t *testing.T) {
 	torn := func(m litmusModel, read, write []string) bool {
 		return litmusBad(m, [2][]litmusOp{litmusWriter(write), litmusOps(read)}, litmusTorn(read))
@@ -274,7 +275,7 @@ func TestLitmusSeqcountAndLock(t *testing.T) {
 		read, write := litmusAccesses(t, arch, "litmus_read"), litmusAccesses(t, arch, "litmus_write")
 		count := litmusAccesses(t, arch, "litmus_count")
 		if torn(model, read, write) {
-			t.Errorf("%s: what was read does not belong together", arch)
+			t.Errorf("%s: a read is torn", arch)
 		}
 		if lost(model, count) {
 			t.Errorf("%s: a count under the lock is lost", arch)
@@ -296,8 +297,8 @@ func TestLitmusSeqcountAndLock(t *testing.T) {
 	}
 }
 
-// A process that writes to mapped memory has no fences, but each of its stores is a release. Releases of the counter alone
-// are not enough.
+// TestLitmusMappedWriter: a process that writes to mapped memory has no fences. No read is torn if each of its stores is a
+// release. It is not enough if only the stores to the counter are.
 func TestLitmusMappedWriter(t *testing.T) {
 	read := litmusAccesses(t, "arm64", "litmus_read")
 	for _, all := range []bool{true, false} {
@@ -307,12 +308,12 @@ func TestLitmusMappedWriter(t *testing.T) {
 			write[n].release = all || n == 0 || n == 3
 		}
 		if torn := litmusBad(litmusArm64, [2][]litmusOp{write, litmusOps(read)}, litmusTorn(read)); torn == all {
-			t.Errorf("all stores are releases: %v; what was read does not belong together: %v", all, torn)
+			t.Errorf("all stores are releases: %v; a read is torn: %v", all, torn)
 		}
 	}
 }
 
-// A reader of a latch loads from where the counter says. Fences of the writer are the ends of its calls of bpf(2).
+// TestLitmusLatch: the counter tells a reader of a latch which version to load. Each bpf(2) of the writer ends with a fence.
 func TestLitmusLatch(t *testing.T) {
 	accesses := []string{"W first", "W second", "F", "W seq", "F", "W first", "W second", "F", "W seq", "F", "W first", "W second"}
 	values := []uint8{1, 1, 0, 1, 0, 1, 1, 0, 2, 0, 2, 2}
@@ -340,7 +341,7 @@ func TestLitmusLatch(t *testing.T) {
 	}
 	read := litmusAccesses(t, "arm64", "litmus_read")
 	if torn(read) {
-		t.Error("what was read does not belong together")
+		t.Error("a read is torn")
 	}
 	if !torn(litmusWithout(read, 1)) {
 		t.Error("the fence in front of the second load of the counter is not needed: the model orders too much")

@@ -7,25 +7,25 @@ import (
 	"net/netip"
 )
 
-// Native is the byte order in which programs on this machine read memory; values that are addresses or
-// ports stand in memory in network order and are moved, not converted.
+// Native is the byte order of this machine, in which programs read integers. Addresses and ports are in network byte order in
+// maps, too: programs move them without converting them.
 var Native = binary.NativeEndian
 
-// Wire16 is a number as it stands in memory in network order.
+// Wire16 returns the integer whose bytes in memory are v in network byte order, as htons does.
 func Wire16(v uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], v)
 	return Native.Uint16(b[:])
 }
 
-// Wire32 is Wire16 for 32 bits.
+// Wire32 is Wire16 for 32 bits, as htonl.
 func Wire32(v uint32) uint32 {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], v)
 	return Native.Uint32(b[:])
 }
 
-// AddrWords returns an address as struct ip_addr: IPv4 mapped into IPv6.
+// AddrWords returns an address as the words of struct ip_addr, in network byte order. IPv4 is mapped into IPv6.
 func AddrWords(a netip.Addr) (w [4]uint32) {
 	b := a.As16()
 	for i := range w {
@@ -34,7 +34,7 @@ func AddrWords(a netip.Addr) (w [4]uint32) {
 	return w
 }
 
-// WordsAddr turns AddrWords back.
+// WordsAddr is the inverse of AddrWords. It returns IPv4 addresses unmapped.
 func WordsAddr(w [4]uint32) netip.Addr {
 	var b [16]byte
 	for n := range w {
@@ -43,7 +43,7 @@ func WordsAddr(w [4]uint32) netip.Addr {
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// Flag is a truth value in a map.
+// Flag returns a bool as it is stored in maps: 1 or 0.
 func Flag(on bool) uint8 {
 	if on {
 		return 1
@@ -51,7 +51,7 @@ func Flag(on bool) uint8 {
 	return 0
 }
 
-// XDPMD is struct xdp_md of linux/bpf.h: where a frame comes from, for ebpf.RunOptions. DataEnd is its length.
+// XDPMD is struct xdp_md of linux/bpf.h, for ebpf.RunOptions.Context. DataEnd is the length of the frame.
 type XDPMD struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }

@@ -22,15 +22,15 @@ type Report struct {
 // Interface is the end of tunnels on an interface.
 type Interface struct {
 	Name string `json:"interface"`
-	// Unattached is "gone" or "replaced" if the interface was deleted, and perhaps made again, since; left out otherwise.
+	// Unattached is "gone" if the interface was deleted, "replaced" if it was made again, and left out otherwise.
 	Unattached string `json:"unattached,omitempty"`
-	// again is the command that attaches it.
+	// again is the command that attaches it again.
 	again string
 	// Mode is "native" or "generic".
 	Mode    string `json:"mode"`
 	GUEPort uint16 `json:"gue_port"`
-	// Local are the outer destinations; From the outer sources and VIPs the inner destinations that are allowed, where
-	// an empty list allows all.
+	// Local are the outer destinations. From are the outer sources and VIPs the inner destinations that are allowed: an empty
+	// list allows all.
 	Local []netip.Addr   `json:"local"`
 	From  []netip.Prefix `json:"from"`
 	VIPs  []netip.Addr   `json:"vips"`
@@ -58,7 +58,7 @@ func report(all []decapplane.End) Report {
 	return r
 }
 
-// List writes where tunnels end in this network namespace, and what was counted there; verbose explains the reasons.
+// List writes the ends of tunnels of this network namespace with their counters. Verbose explains each reason.
 func List(asJSON, verbose bool, out io.Writer) error {
 	all, err := decapplane.List()
 	if err != nil {
@@ -71,7 +71,7 @@ func List(asJSON, verbose bool, out io.Writer) error {
 	return show.Lines(out, r.lines(verbose))
 }
 
-// lines are for people; verbose explains the reasons.
+// lines returns the report as text. Verbose explains each reason.
 func (r Report) lines(verbose bool) (lines []string) {
 	if len(r.Decap) == 0 {
 		return []string{"no tunnels end here: attach with 'culvert lb decap add IFACE...'"}
@@ -79,7 +79,7 @@ func (r Report) lines(verbose bool) (lines []string) {
 	for _, i := range r.Decap {
 		lines = append(lines, fmt.Sprintf("%s  %s, GUE on port %d", i.Name, i.Mode, i.GUEPort))
 		if i.Unattached != "" {
-			lines = append(lines, "  NOT ATTACHED: "+WhyNot(i.Unattached)+": no tunnel ends here. "+Mend(i.Unattached, i.again))
+			lines = append(lines, "  NOT ATTACHED: "+WhyUnattached(i.Unattached)+": no tunnel ends here. "+Remedy(i.Unattached, i.again))
 		}
 		lines = append(lines, "  to    "+words(i.Local))
 		if i.Open {

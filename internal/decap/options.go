@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decap is what 'culvert lb decap' does: it attaches the end of tunnels, takes it off, and shows it.
+// Package decap implements 'culvert lb decap', which attaches, detaches and shows ends of tunnels. An end of tunnels is an
+// interface with a program that decapsulates packets.
 package decap
 
 import (
@@ -14,21 +15,21 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// Flags are the options as they were typed.
+// Flags are the options of the command line.
 type Flags struct {
 	GUEPort          int
 	From, VIP, Local []string
 	Generic          bool
 }
 
-// anySource stands in the place of prefixes: all sources are allowed.
+// anySource is the value of --from that allows all sources.
 const anySource = "any"
 
-// open warns of a tunnel's end that takes anybody's packets to anywhere.
+// open is the warning about an end of tunnels that restricts neither sources nor destinations.
 const open = "anybody who reaches this host can put packets of any source and destination behind its firewall: " +
 	"say with --from where the balancers send from, or with --vip what they may send to"
 
-// options reads them.
+// options checks and parses the flags.
 func (f Flags) options() (o decapplane.Options, err error) {
 	if f.GUEPort < 1 || f.GUEPort > 65535 {
 		return o, usage.Errorf("--gue-port %d: use 1 to 65535", f.GUEPort)
@@ -67,8 +68,8 @@ func (f Flags) options() (o decapplane.Options, err error) {
 	return o, f.families(o)
 }
 
-// families refuses sources that have no destination of their own family, and the other way round: no packet can have
-// both.
+// families returns an error for a source without a destination of its IP version, and for such a destination: no packet could
+// match.
 func (f Flags) families(o decapplane.Options) error {
 	if len(o.From) == 0 || len(o.Local) == 0 {
 		return nil
@@ -87,7 +88,7 @@ func (f Flags) families(o decapplane.Options) error {
 	return nil
 }
 
-// parsePrefix takes an address for the prefix that has nothing else in it.
+// parsePrefix parses a prefix. An address stands for the prefix with this address alone.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if !strings.Contains(text, "/") {
 		a, err := parseAddr("--from", text)
@@ -117,7 +118,7 @@ func parseAddr(flag, text string) (netip.Addr, error) {
 	return a, nil
 }
 
-// Attach attaches, or puts the options in force where it is attached. Warnings go to warn.
+// Attach attaches ends of tunnels to interfaces. Where one is attached already, it gets the new options. Warnings go to warn.
 func Attach(interfaces []string, f Flags, out, warn io.Writer) error {
 	o, err := f.options()
 	if err != nil {
@@ -135,8 +136,8 @@ func Attach(interfaces []string, f Flags, out, warn io.Writer) error {
 	return nil
 }
 
-// Off takes it off interfaces; nothing is touched if one of them does not carry it.
-func Off(interfaces []string, out io.Writer) error {
+// Detach detaches the ends of tunnels from interfaces. It does nothing if one of the interfaces has none.
+func Detach(interfaces []string, out io.Writer) error {
 	all, err := decapplane.List()
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func Off(interfaces []string, out io.Writer) error {
 	return nil
 }
 
-// Interfaces names those that carry it.
+// Interfaces returns the names of the interfaces with an end of tunnels, for completion.
 func Interfaces() (names []string) {
 	all, _ := decapplane.List()
 	for _, d := range all {

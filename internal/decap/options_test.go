@@ -24,7 +24,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A tunnel's end is open to anybody only where that is said.
+// TestOptionsOpen: an end of tunnels is open only with --from any and without --vip.
 func TestOptionsOpen(t *testing.T) {
 	for _, tt := range []struct {
 		f    Flags

@@ -31,7 +31,7 @@ func (f *follower) followEnds() {
 			tell(name, "the interface does not exist: tunnels end at it again when it does ('culvert lb decap del' if they are not to)")
 			continue
 		}
-		switch again, err := decapplane.AttachAgain(name); {
+		switch again, err := decapplane.Reattach(name); {
 		case err != nil:
 			tell(name, "the interface was made again, and no tunnel ends at it", "err", err)
 		case again:

@@ -20,17 +20,17 @@ import (
 )
 
 /*
-Pins: <bpffs>/culvert/<inode of the network namespace>/%decap/link-<interface>, in a directory of a name that no data
-plane's has (pins.Reserved). The link is all: it holds the program, the program its maps, among them the options. So there is no moment at
-which what is pinned and what runs are not the same.
+Pins are <bpffs>/culvert/<inode of the network namespace>/%decap/link-<interface>. The name of the directory is reserved
+(pins.Reserved). Only the link is pinned: it holds the program, and the program holds its maps, the one with the options
+included. So the pins always agree with what runs.
 */
 const pinDir = "%decap"
 
-// dirOf is the directory of the pins in the network namespace of an inode.
+// dirOf returns the directory of the pins for a network namespace, given its inode number.
 func dirOf(root string, inode uint32) string { return filepath.Join(pins.Dir(root, inode), pinDir) }
 
-// Attach attaches the end of the tunnels to interfaces, or puts other options in force where it is attached: at
-// once, and counters stay. Either all interfaces carry it in the end or nothing has changed.
+// Attach attaches ends of tunnels to interfaces. Where one is attached already, a program with the new options replaces it
+// atomically, and its counters go on. On an error nothing has changed.
 func Attach(interfaces []string, o Options) error {
 	ports, err := pins.Interfaces(interfaces, false)
 	if err != nil {
@@ -81,7 +81,7 @@ func Attach(interfaces []string, o Options) error {
 	return nil
 }
 
-// lock lets nobody else attach or detach below dir. What is empty in the end is removed.
+// lock keeps other processes from attaching and detaching below dir. Unlock removes dir if it is empty.
 func lock(dir string) (unlock func(), err error) {
 	unlock, err = pins.WaitForLock(func() (func(), error) { return tryLock(dir) })
 	if err == nil && unlock == nil {
@@ -90,7 +90,7 @@ func lock(dir string) (unlock func(), err error) {
 	return unlock, err
 }
 
-// tryLock is lock that does not wait: unlock is nil if somebody else has the lock.
+// tryLock is lock without waiting: unlock is nil if another process has the lock.
 func tryLock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil && !errors.Is(err, os.ErrPermission) {
 		return nil, fmt.Errorf("making %s: %w", filepath.Dir(dir), err)
@@ -99,7 +99,7 @@ func tryLock(dir string) (unlock func(), err error) {
 		return nil, err
 	}
 	f, err := pins.TryLock(dir)
-	if errors.Is(err, pins.ErrGone) { // another one has removed the parent just now
+	if errors.Is(err, pins.ErrGone) { // another process has just removed the parent
 		err = nil
 	}
 	if f == nil || err != nil {
@@ -112,14 +112,14 @@ func tryLock(dir string) (unlock func(), err error) {
 	}, nil
 }
 
-// attachOne attaches to one interface, in the place of what runs there already. undo turns that back.
+// attachOne attaches to one interface, or replaces the program there. Undo reverses it.
 func attachOne(dir string, dev *net.Interface, o Options) (undo func(), err error) {
 	path, running := pins.On(dir, dev.Index)
 	if running {
 		return swap(path, dev, o)
 	}
-	// A pin of that name is left of a device that has gone, whose counters stay, or of one with another name or in
-	// another network namespace now.
+	// A pin of that name may be left of an interface that was deleted, whose counters go on, or belong to one that was renamed
+	// or moved to another network namespace.
 	path = pins.LinkPath(dir, dev.Name)
 	dead, back, err := makeRoom(dir, path)
 	if err != nil {
@@ -153,7 +153,7 @@ func attachNew(path string, dev *net.Interface, o Options, counters *ebpf.Map) e
 	return pins.AttachPinned(p.prog, dev, o.Generic, path)
 }
 
-// swap puts another program behind a link, with the counters of the one that runs.
+// swap replaces the program of a link. The new program shares the counters of the old one. Undo reverses it.
 func swap(path string, dev *net.Interface, o Options) (undo func(), err error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -182,7 +182,8 @@ func swap(path string, dev *net.Interface, o Options) (undo func(), err error) {
 	}, nil
 }
 
-// makeRoom makes room for a pin, as moveAside does, but a link that is on no interface any more is returned, open.
+// makeRoom makes room for a new pin at path, as pins.MoveAside does. If the link there is on no interface, makeRoom unpins and
+// returns it, for its counters.
 func makeRoom(dir, path string) (dead link.Link, undo func(), err error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil || pins.Ifindex(l) != 0 {
@@ -199,7 +200,7 @@ func makeRoom(dir, path string) (dead link.Link, undo func(), err error) {
 	return l, func() { _ = l.Pin(path) }, nil
 }
 
-// checkMode refuses to change the mode of what is attached: no atomic swap leads from one to the other.
+// checkMode refuses to change between native and generic mode, which the kernel cannot do in one atomic step.
 func checkMode(dir string, dev *net.Interface, generic bool) error {
 	if _, running := pins.On(dir, dev.Index); !running {
 		return nil
@@ -213,6 +214,7 @@ func checkMode(dir string, dev *net.Interface, generic bool) error {
 		dev.Name, mode[is], mode[generic])
 }
 
+// xdpGeneric tells whether the program on an interface is attached in generic mode.
 func xdpGeneric(dev *net.Interface) (bool, error) {
 	l, err := netlink.LinkByIndex(dev.Index)
 	if err != nil {
@@ -222,8 +224,8 @@ func xdpGeneric(dev *net.Interface) (bool, error) {
 	return xdp != nil && xdp.AttachMode == nl.XDP_ATTACHED_SKB, nil
 }
 
-// Detach takes the end of the tunnels off an interface of this network namespace, or of one that was moved out of it,
-// and forgets that of one that was deleted. It returns false if there is none.
+// Detach detaches the end of tunnels from an interface of this network namespace, or from one that was moved out of it. If the
+// interface was deleted, Detach removes the pin. It returns false if there is no end of tunnels.
 func Detach(iface string) (bool, error) {
 	dir, ok, err := dirHere()
 	if err != nil || !ok {
@@ -249,7 +251,7 @@ func Detach(iface string) (bool, error) {
 	return true, nil
 }
 
-// Forget removes what is left, in whatever network namespace, of ends of tunnels whose interfaces have gone.
+// Forget removes the pins of ends of tunnels whose interfaces were deleted, in all network namespaces.
 func Forget() error {
 	root, ok, err := pins.Root()
 	if !ok || err != nil {
@@ -267,6 +269,7 @@ func Forget() error {
 	return nil
 }
 
+// forgetIn is Forget for one directory of pins.
 func forgetIn(dir string) error {
 	unlock, err := lock(dir)
 	if err != nil {
@@ -314,6 +317,7 @@ func dirHere() (string, bool, error) {
 
 func init() { pins.RegisterOwner(pins.Owner{Whose: whose, Ports: ports}) }
 
+// whose describes the owner of a program (pins.Owner).
 func whose(id ebpf.ProgramID) string {
 	if isEnd(id) {
 		return "of 'culvert lb decap'"
@@ -330,7 +334,7 @@ func isEnd(id ebpf.ProgramID) bool {
 	dirs, _ := filepath.Glob(filepath.Join(root, "*", pinDir))
 	for _, dir := range dirs {
 		if pins.TrustOwner(dir) != nil {
-			continue // anybody's pins
+			continue // anybody may have pinned there
 		}
 		for _, path := range pins.Links(dir) {
 			l, err := link.LoadPinnedLink(path, nil)

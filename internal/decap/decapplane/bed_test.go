@@ -16,7 +16,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Who takes part in the packets of these tests, by IP version.
+// The addresses in the packets of these tests, by IP version.
 var (
 	decapMAC      = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	decapBalancer = map[int]netip.Addr{4: netip.MustParseAddr("10.200.3.7"), 6: netip.MustParseAddr("fd00:200::307")}
@@ -25,7 +25,7 @@ var (
 	decapVIP      = map[int]netip.Addr{4: netip.MustParseAddr("192.0.2.1"), 6: netip.MustParseAddr("2001:db8::1")}
 )
 
-// defaults take off whatever comes to the backend.
+// defaults returns options that decapsulate all packets to the backend.
 func defaults() Options {
 	return Options{GUEPort: DefaultGUEPort, Local: []netip.Addr{decapBackend[4], decapBackend[6]}}
 }
@@ -40,7 +40,7 @@ type tunnelled struct {
 	payload      int    // of the inner UDP packet, bytes
 	words        int    // of options of GUE variant 0
 	sum          bool   // the outer UDP has a checksum
-	port         uint16 // of GUE, 0 for the default
+	port         uint16 // of GUE; 0 stands for the default
 	pad          int    // bytes behind the packet
 }
 
@@ -49,7 +49,7 @@ func (s tunnelled) String() string {
 		s.kind, s.inner, s.outer, s.vlan, s.innerTOS, s.outerTOS, s.payload, s.words, s.sum, s.pad)
 }
 
-// decapKinds has each way to encapsulate once.
+// decapKinds returns one packet of each kind of encapsulation, for all pairs of IP versions.
 func decapKinds() (all []tunnelled) {
 	for _, kind := range []string{"ipip", "gue0", "gue1"} {
 		for _, outer := range []int{4, 6} {
@@ -101,16 +101,17 @@ func decapUDP(version int, tos uint8, src, dst netip.AddrPort, payload []byte, s
 	return decapIP(version, layers.IPProtocolUDP, tos, src.Addr(), dst.Addr(), b)
 }
 
-// packet is what is in the tunnel.
+// packet returns the inner packet.
 func (s tunnelled) packet() []byte {
 	payload := bytes.Repeat([]byte("0123456789abcdef"), s.payload/16+1)[:s.payload]
 	return decapUDP(s.inner, s.innerTOS, netip.AddrPortFrom(decapClient[s.inner], 40000),
 		netip.AddrPortFrom(decapVIP[s.inner], 443), payload, true)
 }
 
-// frame is what comes to the backend.
+// frame returns the encapsulated packet as the backend receives it.
 func (s tunnelled) frame() []byte { return s.around(s.packet()) }
 
+// around encapsulates an inner packet.
 func (s tunnelled) around(inner []byte) []byte {
 	src, dst := decapBalancer[s.outer], decapBackend[s.outer]
 	proto := map[int]layers.IPProtocol{4: layers.IPProtocolIPv4, 6: layers.IPProtocolIPv6}[s.inner]
@@ -157,14 +158,14 @@ func (s tunnelled) l2() int {
 	return 14
 }
 
-// want is what the kernel is to get: the inner packet in a frame of its own, and what was behind it.
+// want returns the decapsulated frame: the inner packet in a frame of its own, with the bytes behind the outer packet.
 func (s tunnelled) want() []byte { return s.framed(decapTypes[s.inner], s.packet()) }
 
 // bed is a loaded program.
 type bed struct {
 	*program
-	total map[string]uint64 // by reason, what the counters are to say
-	bytes uint64
+	total map[string]uint64 // wanted packets by reason
+	bytes uint64            // wanted bytes of all reasons together
 }
 
 func newBed(t testing.TB, o Options) *bed {
@@ -177,7 +178,7 @@ func newBed(t testing.TB, o Options) *bed {
 	return &bed{program: p, total: make(map[string]uint64)}
 }
 
-// run puts a frame through the program. It returns why the frame went where, by what the counters have counted.
+// run runs a frame through the program. It returns the reason that was counted, with its verdict, the XDP action and the frame.
 func (b *bed) run(t testing.TB, frame []byte) (reason string, action uint32, out []byte) {
 	t.Helper()
 	before := b.counts(t)
@@ -209,7 +210,7 @@ func (b *bed) counts(t testing.TB) map[string]uint64 {
 	return counts
 }
 
-// passes checks that a frame comes through unchanged for a reason.
+// passes checks that a frame is passed unchanged with a reason.
 func (b *bed) passes(t testing.TB, what any, frame []byte, want string) {
 	t.Helper()
 	reason, action, out := b.run(t, frame)
@@ -219,8 +220,8 @@ func (b *bed) passes(t testing.TB, what any, frame []byte, want string) {
 	}
 }
 
-// takesOff checks that a frame comes out as another one.
-func (b *bed) takesOff(t testing.TB, what any, frame, want []byte) {
+// decapsulates checks that a frame is decapsulated to want.
+func (b *bed) decapsulates(t testing.TB, what any, frame, want []byte) {
 	t.Helper()
 	reason, action, out := b.run(t, frame)
 	if reason != "decap ipip" && reason != "decap gue" || action != testbed.XDPPass || !bytes.Equal(out, want) {

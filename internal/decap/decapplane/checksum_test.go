@@ -10,8 +10,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// The checksum of an inner header that is patched (RFC 1624) is compared with one taken over all that it covers, for each of
-// the 65,536 sums there are.
+// TestChecksumsOfDecap changes the ECN mark of inner IPv4 headers, where the program updates the checksum incrementally (RFC
+// 1624). The result is compared with a full checksum, for all 65,536 values.
 func TestChecksumsOfDecap(t *testing.T) {
 	b := newBed(t, defaults())
 	for _, c := range []struct{ outer, inner uint8 }{{3, 1}, {3, 2}, {1, 2}} { // RFC 6040: 3, 3 and 1 arrive

@@ -8,7 +8,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// The page of the tunnels' other end explains each of its reasons once, and no other.
+// TestDecapReasonsAreDocumented: the page explains each reason of bpf/decap/reasons.h once, and no other.
 func TestDecapReasonsAreDocumented(t *testing.T) {
 	const page = "../../../docs/lb-decap.md"
 	explained := testbed.ExplainedReasons(t, page)

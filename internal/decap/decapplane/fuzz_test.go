@@ -28,17 +28,17 @@ func decapSum(sum uint32, b []byte) uint16 {
 	return uint16(sum)
 }
 
-// ipPacket is an IP packet as the model of the program sees it.
+// ipPacket is an IP packet as the model parses it.
 type ipPacket struct {
-	bytes   []byte // header and payload, without what is behind them
+	bytes   []byte // header and payload, without bytes behind the packet
 	payload []byte
-	proto   byte // of IPv4, next header of IPv6
+	proto   byte // protocol of IPv4, next header of IPv6
 	ecn     byte
 	src     []byte
 	dst     []byte
 }
 
-// readIP reads a packet of the version that it has to be of.
+// readIP parses an IP packet at the start of b. It is false if that is not a complete packet of the version.
 func readIP(b []byte, version int) (p ipPacket, ok bool) {
 	if version == 6 {
 		if len(b) < 40 || b[0]>>4 != 6 {
@@ -60,7 +60,7 @@ func readIP(b []byte, version int) (p ipPacket, ok bool) {
 	return ipPacket{b[:n], b[head:n], b[9], b[1] & 3, b[12:16], b[16:20]}, true
 }
 
-// openGUE returns what is in a UDP packet, and its version, 0 if that is none of GUE's or it is not whole.
+// openGUE returns the packet in a UDP packet of GUE, and its IP version. The version is 0 if it is not GUE, or not complete.
 func openGUE(p ipPacket, port uint16) ([]byte, int) {
 	udp := p.payload
 	if len(udp) < 8 || binary.BigEndian.Uint16(udp[2:]) != port {
@@ -88,8 +88,8 @@ func openGUE(p ipPacket, port uint16) ([]byte, int) {
 	return nil, 0
 }
 
-// decapModel says in other words than the program what is to become of a frame that is in one buffer: what the kernel
-// gets, or nothing because of ECN. The capacity of frame has to be its length.
+// decapModel is a second implementation of the program, for frames in one buffer. It returns the frame that the kernel should
+// get, or that the frame should be dropped because of ECN. The capacity of frame has to be its length.
 func decapModel(frame []byte, o Options) (out []byte, dropped bool) {
 	l2 := 14
 	if bytes.Equal(frame[12:14], []byte{0x81, 0}) {
@@ -127,7 +127,7 @@ func decapModel(frame []byte, o Options) (out []byte, dropped bool) {
 		return nil, true
 	}
 	out = append(bytes.Clone(frame[:l2-2]), map[int][]byte{4: {8, 0}, 6: {0x86, 0xdd}}[version]...)
-	out = append(out, payload[:cap(payload)]...) // with what is behind it
+	out = append(out, payload[:cap(payload)]...) // with the bytes behind it
 	ecn := inner.ecn
 	switch {
 	case outer.ecn == 3:
@@ -139,7 +139,7 @@ func decapModel(frame []byte, o Options) (out []byte, dropped bool) {
 	return out, false
 }
 
-// setECN writes ECN and what has to follow from it.
+// setECN writes the ECN bits, and updates the checksum of IPv4.
 func setECN(ip []byte, version int, ecn byte) {
 	if version == 6 {
 		ip[1] = ip[1]&^0x30 | ecn<<4
@@ -153,7 +153,7 @@ func setECN(ip []byte, version int, ecn byte) {
 	}
 }
 
-// agrees checks that a frame comes out as the model has it.
+// agrees checks that the program and the model agree about a frame.
 func (b *bed) agrees(t *testing.T, frame []byte, o Options) {
 	t.Helper()
 	frame = slices.Clip(bytes.Clone(frame))
@@ -171,10 +171,10 @@ func (b *bed) agrees(t *testing.T, frame []byte, o Options) {
 	}
 }
 
-// maxFuzzed is the longest frame of these tests, bytes: one that is in one buffer.
+// maxFuzzed is the length of the longest frame of these tests, in bytes. It fits one buffer.
 const maxFuzzed = 2000
 
-// Mutated packets: each is left alone, is exactly the inner packet, or is dropped because of ECN. And each is counted.
+// TestDecapMutated compares program and model for mutated packets, and checks the counters.
 func TestDecapMutated(t *testing.T) {
 	o := defaults()
 	b := newBed(t, o)
@@ -200,12 +200,12 @@ func TestDecapMutated(t *testing.T) {
 		}
 	}
 	if all := 300 * len(decapKinds()); taken < all/10 || taken > all*9/10 {
-		t.Errorf("%d of %d packets were taken off: too many or too few to tell", taken, all)
+		t.Errorf("%d of %d packets were decapsulated: want between 10 and 90 percent", taken, all)
 	}
 	b.countsAgree(t)
 }
 
-// mutate changes a few bits and bytes of the headers, and sometimes makes the checksum of an outer IPv4 header right.
+// mutate changes a few bits and bytes of the headers. Half of the time it corrects the checksum of an outer IPv4 header.
 func mutate(r *rand.Rand, frame []byte, l2 int) {
 	for range r.IntN(3) {
 		at := r.IntN(min(len(frame), 110))

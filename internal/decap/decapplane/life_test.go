@@ -19,7 +19,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// endsHere lists them by interface.
+// endsHere returns List by interface.
 func endsHere(t *testing.T) map[string]End {
 	t.Helper()
 	all, err := List()
@@ -33,7 +33,7 @@ func endsHere(t *testing.T) map[string]End {
 	return byName
 }
 
-// throughKernel puts a frame into the program that is on an interface.
+// throughKernel runs a frame through the program on an interface.
 func throughKernel(t *testing.T, iface string, frame []byte) {
 	t.Helper()
 	dir, ok, err := dirHere()
@@ -82,14 +82,14 @@ func TestDecapAttach(t *testing.T) {
 	if len(got) != 2 || !reflect.DeepEqual(got["v0"].Options, o) || len(got["v.2"].Reasons) != 0 {
 		t.Errorf("listed %+v", got)
 	}
-	// It is no instance.
+	// An end of tunnels is not listed as a data plane.
 	if all, err := datapath.ListHere(); err != nil || len(all) != 0 {
 		t.Errorf("instances: %v, %v", all, err)
 	}
 	gue := tunnelled{kind: "gue1", outer: 4, inner: 4, port: 7000}.frame()
 	throughKernel(t, "v0", gue)
 
-	// Other options come into force in place, and counters stay.
+	// Attach with other options replaces the program and keeps the counters.
 	program := testbed.XDPProgram(t, "v0")
 	o.GUEPort, o.VIPs, o.From = 7000, []netip.Addr{decapVIP[4]}, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	if err := Attach([]string{"v0"}, o); err != nil {
@@ -128,7 +128,7 @@ func TestDecapAttach(t *testing.T) {
 	}
 }
 
-// Both modes on a device, with the addresses of the host.
+// TestDecapGenericAndHost attaches in generic mode, with the addresses of the host.
 func TestDecapGenericAndHost(t *testing.T) {
 	testbed.InNamespace(t)
 	dev := testbed.AddVeth(t, "v0", "v1")
@@ -210,7 +210,7 @@ func TestDecapRefuses(t *testing.T) {
 	}
 }
 
-// When one of several interfaces does not take it, the others carry what they carried.
+// TestDecapAllOrNone: if Attach fails for one of several interfaces, the others are unchanged.
 func TestDecapAllOrNone(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -236,7 +236,7 @@ func TestDecapAllOrNone(t *testing.T) {
 	}
 }
 
-// An interface may get another name, or go and come again.
+// TestDecapInterfacesChange renames interfaces, deletes them and makes them again.
 func TestDecapInterfacesChange(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -270,7 +270,7 @@ func TestDecapInterfacesChange(t *testing.T) {
 	}
 	testbed.DeleteDevice(t, "v0")
 	if got := endsHere(t); len(got) != 1 || got["v0"].Unattached != pins.Gone {
-		t.Errorf("listed %v after the device has gone", got)
+		t.Errorf("listed %v after the interface was deleted", got)
 	}
 	testbed.AddVeth(t, "v0", "u1")
 	if err := Attach([]string{"v0"}, o); err != nil {

@@ -23,15 +23,15 @@ import (
 type End struct {
 	Interface string
 	Options   Options
-	// Unattached is pins.Gone or pins.Replaced if the interface was deleted since, or moved to another network namespace, and
-	// empty otherwise.
+	// Unattached is pins.Gone or pins.Replaced if the interface was deleted or moved to another network namespace. It is empty
+	// if the interface carries the program.
 	Unattached string
-	// Reasons are the packets by what became of them, and the bytes of their frames as they came in.
+	// Reasons has packets, and bytes of the frames as received, by reason. Reasons without packets are left out.
 	Reasons []stats.Reason
 }
 
-// List lists the ends of tunnels of this network namespace, by interface, with those whose interfaces were deleted or
-// moved to another one.
+// List returns the ends of tunnels of this network namespace, sorted by interface. It includes those whose interfaces were
+// deleted or moved to another network namespace.
 func List() ([]End, error) {
 	dir, ok, err := dirHere()
 	if err != nil || !ok {
@@ -41,7 +41,7 @@ func List() ([]End, error) {
 	for _, p := range pins.Read(dir) {
 		l, err := link.LoadPinnedLink(p.Path, nil)
 		if bpfobj.NotExist(err) {
-			continue // taken off meanwhile
+			continue // detached meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("opening %s: %w", p.Path, err)
@@ -55,14 +55,14 @@ func List() ([]End, error) {
 			all = append(all, *d)
 		}
 	}
-	all = slices.DeleteFunc(all, func(d End) bool { // of an interface whose name another one has, and its own end
+	all = slices.DeleteFunc(all, func(d End) bool { // another interface has the name now, with an end of its own
 		return d.Unattached != "" && slices.ContainsFunc(all, func(o End) bool { return o.Unattached == "" && o.Interface == d.Interface })
 	})
 	slices.SortFunc(all, func(a, b End) int { return strings.Compare(a.Interface, b.Interface) })
 	return all, nil
 }
 
-// readEnd returns nil for a link that is not of this network namespace.
+// readEnd reads the end of tunnels of a link. It returns nil if the link is of another network namespace.
 func readEnd(at pins.Pin, l link.Link) (*End, error) {
 	p, err := open(l)
 	if err != nil {
@@ -86,8 +86,9 @@ func readEnd(at pins.Pin, l link.Link) (*End, error) {
 	return d, err
 }
 
-// lost tells which interface a link was for that is on none of this network namespace, and why none carries it. Both are
-// empty for a link of a namespace that is gone, whose inode this one has, and where the interface's name is not known.
+// lost returns the interface that a link was made for which is on no interface of this network namespace, and why it is not:
+// pins.Gone or pins.Replaced. Both are empty if the name is unknown, and if the link is of an earlier namespace with the same
+// inode number.
 func (r *record) lost(at pins.Pin) (iface, why string, err error) {
 	cookie, err := pins.Cookie()
 	if err != nil || r.Cookie != cookie || at.Aside() {
@@ -138,6 +139,7 @@ func (p *program) mapNamed(name string) (*ebpf.Map, error) {
 	return nil, fmt.Errorf("its program has no map %s", name)
 }
 
+// readRecord reads what is stored with the program.
 func (p *program) readRecord(r *record) error {
 	m, err := p.mapNamed(optionsMap)
 	if err != nil {
@@ -151,7 +153,7 @@ func (p *program) readRecord(r *record) error {
 	return json.Unmarshal(bytes.TrimRight(b, "\x00"), r)
 }
 
-// reasons reads the counters; those without a packet are left out.
+// reasons reads the counters. Reasons without packets are left out.
 func (p *program) reasons() ([]stats.Reason, error) {
 	var all []stats.Reason
 	for n, r := range Reasons() {

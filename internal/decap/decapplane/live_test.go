@@ -19,16 +19,16 @@ import (
 	"culvert/internal/testbed"
 )
 
-// live is a backend in this namespace and in another a client that is its own load balancer: what it sends to the
-// VIPs goes into a tunnel, what they answer comes back by itself.
+// live is a backend in this network namespace and a client in another one. The client encapsulates what it sends to the VIPs, as
+// a load balancer would. Answers go directly to the client.
 type live struct {
 	client *testbed.Namespace
-	// kind is how to encapsulate now; sent counts.
+	// kind is the present kind of encapsulation. sent counts the packets that were encapsulated.
 	kind atomic.Pointer[tunnelled]
 	sent atomic.Uint64
 }
 
-// decapTunMTU leaves room for all encapsulations: IPv6, UDP and GUE.
+// decapTunMTU is the length of the longest outer headers: IPv6, UDP and GUE.
 const decapTunMTU = 40 + 8 + 4
 
 func newLive(t *testing.T, mtu int) *live {
@@ -79,7 +79,7 @@ func newLive(t *testing.T, mtu int) *live {
 	return d
 }
 
-// decapTun makes a device for what is to go into a tunnel: the way to the VIPs.
+// decapTun makes a TUN device with routes to the VIPs. The test reads from it what is to be encapsulated.
 func decapTun(mtu int) (*os.File, error) {
 	tun := &netlink.Tuntap{
 		LinkAttrs: netlink.LinkAttrs{Name: "vips", MTU: mtu}, Mode: netlink.TUNTAP_MODE_TUN,
@@ -110,7 +110,7 @@ func decapTun(mtu int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "tun"), err
 }
 
-// packetSocket sends frames by a device of this namespace.
+// packetSocket opens a socket that sends frames through a device of this namespace.
 func packetSocket(name string) (int, error) {
 	dev, err := net.InterfaceByName(name)
 	if err != nil {
@@ -123,6 +123,7 @@ func packetSocket(name string) (int, error) {
 	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: dev.Index})
 }
 
+// encapsulate encapsulates the packets to the VIPs and sends them, until tun is closed.
 func (d *live) encapsulate(tun io.Reader, out int) {
 	b := make([]byte, 1<<16)
 	for {
@@ -149,26 +150,26 @@ func (d *live) encapsulate(tun io.Reader, out int) {
 	}
 }
 
-// taken is how many packets were taken off on the backend.
-func taken(t *testing.T) (n uint64) {
+// decapsulated returns how many packets the backend has decapsulated.
+func decapsulated(t *testing.T) (n uint64) {
 	t.Helper()
 	counts := packetsOf(endsHere(t)["srv"])
 	return counts["ipip"] + counts["gue"]
 }
 
-// settle waits until as many packets were taken off as were sent.
+// settle waits until as many packets were decapsulated as were sent.
 func (d *live) settle(t *testing.T) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
-	for taken(t) != d.sent.Load() {
+	for decapsulated(t) != d.sent.Load() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d packets taken off of %d that were sent: %v", taken(t), d.sent.Load(), endsHere(t)["srv"].Reasons)
+			t.Fatalf("%d packets decapsulated of %d that were sent: %v", decapsulated(t), d.sent.Load(), endsHere(t)["srv"].Reasons)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// echoUDP answers each packet to an address with the same.
+// echoUDP starts a server that echoes UDP packets.
 func echoUDP(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
@@ -188,7 +189,7 @@ func echoUDP(t *testing.T, at netip.AddrPort) {
 	}()
 }
 
-// askUDP sends packets of some lengths from this thread's namespace, and wants them back.
+// askUDP sends packets of some lengths to an echo server, from the calling thread's namespace.
 func askUDP(to netip.AddrPort, longest int) error {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
@@ -203,7 +204,7 @@ func askUDP(to netip.AddrPort, longest int) error {
 	return nil
 }
 
-// echoed sends a packet until it comes back: a busy machine may lose one, as when no neighbor is known yet.
+// echoed sends a packet of n bytes until it comes back. Packets may be lost on a busy machine, and before neighbors are known.
 func echoed(c net.Conn, n int) error {
 	b := make([]byte, 1<<16)
 	var last error
@@ -224,7 +225,8 @@ func echoed(c net.Conn, n int) error {
 	return fmt.Errorf("sent 30 times, and not once back: %w", last)
 }
 
-// Real sockets at both ends, every way to encapsulate between them, with frames of one and of several buffers.
+// TestDecapLive sends UDP and TCP from socket to socket through all kinds of encapsulation, with frames of one buffer and of
+// several.
 func TestDecapLive(t *testing.T) {
 	for _, mtu := range []int{1500, 9000} {
 		for _, generic := range []bool{false, true} {
@@ -264,7 +266,7 @@ func liveDecap(t *testing.T, mtu int, generic bool) {
 	d.settle(t)
 }
 
-// Other options come into force under load, and no packet is lost or counted twice.
+// TestDecapSwapUnderLoad changes the options under load. No packet is lost or counted twice.
 func TestDecapSwapUnderLoad(t *testing.T) {
 	d := newLive(t, 1500)
 	o := defaults()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decapplane is the end of tunnels on an interface: its program, which is attached without a data plane, what it has
-// counted, and what becomes of it when the interface goes and comes again.
+// Package decapplane manages ends of tunnels. An end of tunnels is an XDP program on an interface that decapsulates packets. It
+// is attached without a data plane and runs without a process. The package attaches, detaches and lists ends of tunnels with
+// their counters, and attaches them again when their interface is deleted and made again.
 package decapplane
 
 import (
@@ -20,36 +21,36 @@ import (
 	"culvert/internal/reason"
 )
 
-// DefaultGUEPort is the UDP port of GUE that IANA has given out.
+// DefaultGUEPort is the UDP port that IANA has assigned to GUE.
 const DefaultGUEPort = 6080
 
-// Options say which packets have their outer headers taken off.
+// Options say which packets are decapsulated.
 type Options struct {
 	// GUEPort is the UDP port of GUE.
 	GUEPort uint16
-	// Local are the outer destinations; none stands for the addresses this host has when it is attached.
+	// Local are the outer destinations. Attach replaces an empty list by the addresses of this host.
 	Local []netip.Addr
-	// OwnLocal says that Local are the addresses that this host had.
+	// OwnLocal says that Local are the addresses that this host had at Attach.
 	OwnLocal bool `json:",omitempty"`
-	// From are the outer sources; none allows all.
+	// From are the outer sources that are allowed. An empty list allows all.
 	From []netip.Prefix
-	// VIPs are the inner destinations; none allows all.
+	// VIPs are the inner destinations that are allowed. An empty list allows all.
 	VIPs []netip.Addr
 	// Generic attaches in the kernel's generic mode, for drivers without native XDP.
 	Generic bool `json:",omitempty"`
 }
 
-// record is what is kept beside a program.
+// record is what is stored with a program.
 type record struct {
 	Options
-	// Cookie is of the network namespace that it was attached in.
+	// Cookie is the cookie of the network namespace that the program was attached in.
 	Cookie uint64 `json:",omitempty"`
 }
 
-// Open tells whether anybody's tunnels end there, with packets to anywhere in them.
+// Open tells whether packets of all sources and to all destinations are decapsulated.
 func (o Options) Open() bool { return len(o.From) == 0 && len(o.VIPs) == 0 }
 
-// Reasons returns the ways out of the program by their number (bpf/decap/tunnel.h); one without a name is not in use.
+// Reasons returns the reasons of the program by their number (bpf/decap/tunnel.h). A number that is not in use has no name.
 var Reasons = sync.OnceValue(func() []reason.Reason {
 	spec, err := bpfobj.LoadDecap()
 	if err != nil {
@@ -77,7 +78,7 @@ func (p *program) close() {
 	p.counters.Close()
 }
 
-// load loads a program for an interface. It goes on with the counters of an earlier one, nil for none.
+// load loads a program for an interface. It shares counters, the map of an earlier program, if that is not nil and fits.
 func load(dev *net.Interface, o Options, counters *ebpf.Map) (_ *program, err error) {
 	spec, err := bpfobj.LoadDecap()
 	if err != nil {
@@ -115,7 +116,7 @@ func load(dev *net.Interface, o Options, counters *ebpf.Map) (_ *program, err er
 	return p, nil
 }
 
-// fill says what the sets hold. Addresses are in them once, whatever the options say.
+// fill sets the contents of the sets of addresses. Duplicates in the options are dropped.
 func (o Options) fill(spec *ebpf.CollectionSpec) {
 	addrs := func(name string, all []netip.Addr) {
 		m, seen := spec.Maps[name], make(map[netip.Addr]bool)
@@ -142,10 +143,11 @@ func (o Options) fill(spec *ebpf.CollectionSpec) {
 	from.MaxEntries = uint32(max(len(from.Contents), 1))
 }
 
-// optionsMap is the name of the map with the options as JSON. The program does not read it; it is bound to it, so
-// whoever has the program has what it was loaded with.
+// optionsMap is the name of the map with the record as JSON. The program does not read the map. The map is bound to the program,
+// so that the program always comes with the options that it was loaded with.
 const optionsMap = "decap_options"
 
+// bind stores the record in a map that is bound to the program.
 func (o Options) bind(prog *ebpf.Program) error {
 	cookie, err := pins.Cookie()
 	if err != nil {
@@ -171,7 +173,7 @@ func (o Options) bind(prog *ebpf.Program) error {
 	return nil
 }
 
-// hostAddrs returns the addresses of this network namespace but for those that no packet comes to from outside.
+// hostAddrs returns the addresses of this network namespace, without loopback addresses.
 func hostAddrs() ([]netip.Addr, error) {
 	all, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Each way to encapsulate over both families, with and without a tag, padding, options of GUE and a checksum of UDP.
+// TestDecapKinds decapsulates all kinds of packets, with VLAN tags, padding, options of GUE and UDP checksums.
 func TestDecapKinds(t *testing.T) {
 	b := newBed(t, defaults())
 	for _, s := range decapKinds() {
@@ -48,7 +48,7 @@ func TestDecapKinds(t *testing.T) {
 	b.countsAgree(t)
 }
 
-// wellFormed checks with other eyes that a frame is the inner packet, its checksums included.
+// wellFormed checks with gopacket that a frame is the inner packet and that its checksums are right.
 func wellFormed(t *testing.T, s tunnelled, frame []byte) {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
@@ -76,7 +76,7 @@ func wellFormed(t *testing.T, s tunnelled, frame []byte) {
 	}
 }
 
-// countsAgree checks that every packet and byte was counted, once.
+// countsAgree checks that every packet and byte was counted once.
 func (b *bed) countsAgree(t testing.TB) {
 	t.Helper()
 	all, err := b.reasons()
@@ -92,10 +92,10 @@ func (b *bed) countsAgree(t testing.TB) {
 	}
 }
 
-// The table of RFC 6040, 4.2, all pairs; DSCP stays as it was, and the checksum of IPv4 right.
+// TestDecapECN tests the table of RFC 6040, section 4.2. DSCP does not change, and the checksum of IPv4 stays right.
 func TestDecapECN(t *testing.T) {
 	const not, ect1, ect0, ce, drop = 0, 1, 2, 3, 99
-	becomes := map[int][4]int{ // by inner; by outer in the order of their bits
+	becomes := map[int][4]int{ // by inner ECN, and in each row by outer ECN: not, ect1, ect0, ce
 		not:  {not, not, not, drop},
 		ect1: {ect1, ect1, ect1, ce},
 		ect0: {ect0, ect1, ect0, ce},
@@ -116,7 +116,7 @@ func TestDecapECN(t *testing.T) {
 					}
 					arrives := s
 					arrives.innerTOS = dscp | uint8(want)
-					b.takesOff(t, s, frame, arrives.want())
+					b.decapsulates(t, s, frame, arrives.want())
 				}
 			}
 		}
@@ -124,7 +124,7 @@ func TestDecapECN(t *testing.T) {
 	b.countsAgree(t)
 }
 
-// A checksum of IPv4 that was wrong before is wrong after the mark: nobody else's error is hidden.
+// TestDecapECNKeepsErrors: an inner IPv4 checksum that is wrong stays wrong when ECN changes.
 func TestDecapECNKeepsErrors(t *testing.T) {
 	b := newBed(t, defaults())
 	s := tunnelled{kind: "ipip", outer: 6, inner: 4, outerTOS: 3, innerTOS: 2, payload: 10}
@@ -137,19 +137,20 @@ func TestDecapECNKeepsErrors(t *testing.T) {
 	}{{frame, 14 + 40 + 8}, {want, 14 + 8}} {
 		x.f[x.at] ^= 0x10 // the inner TTL
 	}
-	b.takesOff(t, s, frame, want)
+	b.decapsulates(t, s, frame, want)
 }
 
-// A packet longer than one buffer, of which only the first is looked at, but for the checksum of UDP.
+// TestDecapSeveralBuffers decapsulates packets in several buffers. The program reads only the first one, but for the checksum of
+// UDP.
 func TestDecapSeveralBuffers(t *testing.T) {
 	b := newBed(t, defaults())
 	for _, s := range decapKinds() {
 		for _, size := range []int{5000, 8900, 16001} {
 			s.payload = size
-			b.takesOff(t, s, s.frame(), s.want())
+			b.decapsulates(t, s, s.frame(), s.want())
 			if s.kind != "ipip" {
 				s.sum = true
-				b.takesOff(t, s, s.frame(), s.want())
+				b.decapsulates(t, s, s.frame(), s.want())
 				frame := s.frame()
 				frame[len(frame)-1] ^= 1
 				b.passes(t, s, frame, "pass checksum")
@@ -160,7 +161,7 @@ func TestDecapSeveralBuffers(t *testing.T) {
 	b.countsAgree(t)
 }
 
-// What is not for it goes by, for a reason.
+// TestDecapPasses: packets that are not to be decapsulated are passed unchanged, each with its reason.
 func TestDecapPasses(t *testing.T) {
 	b := newBed(t, defaults())
 	with := func(s tunnelled, change func(ip []byte)) []byte {
@@ -168,7 +169,7 @@ func TestDecapPasses(t *testing.T) {
 		change(f[s.l2():])
 		return f
 	}
-	// fix4 makes the checksum of an IPv4 header right again.
+	// fix4 corrects the checksum of an IPv4 header.
 	fix4 := func(ip []byte) {
 		n := int(ip[0]&15) * 4
 		ip[10], ip[11] = 0, 0
@@ -253,7 +254,7 @@ func TestDecapPasses(t *testing.T) {
 	b.countsAgree(t)
 }
 
-// withOptions4 puts 4 bytes of IPv4 options into the outer header.
+// withOptions4 adds 4 bytes of options to the outer IPv4 header.
 func withOptions4(s tunnelled) []byte {
 	ip := s.frame()[14:]
 	ip = slices.Concat(ip[:20], []byte{1, 1, 1, 0}, ip[20:])
@@ -264,7 +265,7 @@ func withOptions4(s tunnelled) []byte {
 	return s.ethernet(ip)
 }
 
-// with6 puts an extension header behind the outer IPv6 header.
+// with6 inserts an extension header after the outer IPv6 header.
 func with6(s tunnelled, kind byte, header []byte) []byte {
 	ip := s.frame()[14:]
 	header = bytes.Clone(header)
@@ -275,7 +276,7 @@ func with6(s tunnelled, kind byte, header []byte) []byte {
 	return s.ethernet(ip)
 }
 
-// Sources and inner destinations that are not among those given go by.
+// TestDecapSets: packets with other sources or inner destinations than those allowed are passed.
 func TestDecapSets(t *testing.T) {
 	o := defaults()
 	o.GUEPort = 7777
@@ -287,7 +288,7 @@ func TestDecapSets(t *testing.T) {
 			b.passes(t, s, s.frame(), "pass other")
 			s.port = 7777
 		}
-		b.takesOff(t, s, s.frame(), s.want())
+		b.decapsulates(t, s, s.frame(), s.want())
 
 		inner := s.packet()
 		inner[map[int]int{4: 19, 6: 39}[s.inner]] ^= 4 // of the destination; nobody looks at its checksum
@@ -302,13 +303,13 @@ func TestDecapSets(t *testing.T) {
 	b.countsAgree(t)
 }
 
-// Cut off anywhere, a packet is left alone.
+// TestDecapCutAnywhere: a truncated packet is passed unchanged, wherever it is cut.
 func TestDecapCutAnywhere(t *testing.T) {
 	b := newBed(t, defaults())
 	for _, s := range decapKinds() {
 		s.payload, s.words, s.vlan = 20, 2, 3
 		frame := s.frame()
-		for n := 14; n < len(frame); n++ { // what is shorter no test run takes
+		for n := 14; n < len(frame); n++ { // the kernel refuses test runs with shorter frames
 			reason, action, out := b.run(t, frame[:n])
 			if reason != "pass other" && reason != "pass malformed" || action != testbed.XDPPass || !bytes.Equal(out, frame[:n]) {
 				t.Errorf("%v cut at %d: %s, action %d, %x", s, n, reason, action, out)

@@ -17,24 +17,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why an interface that something is to be attached to does not carry it.
+// These are the values of Unattached.Why.
 const (
-	// Gone: there is no interface of that name.
+	// Gone says that there is no interface of the name.
 	Gone = "gone"
-	// Replaced: it was deleted, renamed or moved to another network namespace, and there is another one of its name.
+	// Replaced says that the interface was deleted, renamed or moved to another network namespace, and that another one has
+	// its name now.
 	Replaced = "replaced"
-	// Detached: it is there, and the program was taken off it.
+	// Detached says that the interface exists and that the program was detached from it.
 	Detached = "detached"
 )
 
-// Unattached is an interface that something was attached to, or was to be, and is not.
+// Unattached is an interface that should carry a program and does not.
 type Unattached struct {
 	Interface string `json:"interface"`
 	// Why is Gone, Replaced or Detached.
 	Why string `json:"why"`
-	// Renamed is what the interface is called now that carries it in the place of the one of that name.
+	// Renamed is the present name of the interface that was attached under this name and still carries the program. It is
+	// empty if there is none.
 	Renamed string `json:"renamed,omitempty"`
-	// Moved tells that the one that carries it is in another network namespace now.
+	// Moved says that the interface that was attached under this name is in another network namespace now.
 	Moved bool `json:"moved,omitempty"`
 }
 
@@ -44,8 +46,8 @@ func NoInterface(name string) bool {
 	return errors.As(err, &netlink.LinkNotFoundError{})
 }
 
-// Interfaces looks interfaces up, so that a wrong name is found before anything is touched. With wait those that do not
-// exist are left out.
+// Interfaces looks interfaces up by name. It returns each once. An interface that does not exist is an error, or left out if
+// wait is set.
 func Interfaces(names []string, wait bool) ([]*net.Interface, error) {
 	if len(names) == 0 {
 		return nil, errors.New("no interfaces to attach to: name at least one")
@@ -66,8 +68,8 @@ func Interfaces(names []string, wait bool) ([]*net.Interface, error) {
 	return all, nil
 }
 
-// Attach attaches a program to an interface that carries none, in the kernel's generic mode for drivers without native
-// XDP.
+// Attach attaches a program to an interface that carries none, in native mode or in the kernel's generic mode. The caller
+// closes the link, which detaches the program unless the link is pinned.
 func Attach(prog *ebpf.Program, p *net.Interface, generic bool) (link.Link, error) {
 	flags := link.XDPDriverMode
 	if generic {
@@ -87,7 +89,7 @@ func Attach(prog *ebpf.Program, p *net.Interface, generic bool) (link.Link, erro
 	return l, nil
 }
 
-// AttachPinned is Attach with a link that is pinned, and stays.
+// AttachPinned is Attach with the link pinned at path, so that the program stays attached.
 func AttachPinned(prog *ebpf.Program, p *net.Interface, generic bool, path string) error {
 	l, err := Attach(prog, p, generic)
 	if err != nil {
@@ -100,7 +102,7 @@ func AttachPinned(prog *ebpf.Program, p *net.Interface, generic bool, path strin
 	return nil
 }
 
-// CheckForeign refuses interfaces that carry an XDP program other than one that is pinned in dir.
+// CheckForeign returns an error if an interface carries an XDP program whose link is not pinned in dir.
 func CheckForeign(dir string, ports []*net.Interface) error {
 	for _, p := range ports {
 		nl, err := netlink.LinkByIndex(p.Index)
@@ -120,8 +122,8 @@ func CheckForeign(dir string, ports []*net.Interface) error {
 	return nil
 }
 
-// ProgramID is 0 if the kernel does not tell. It does not ask for all there is to know: of a program with thousands of
-// functions that is more than the kernel gives out.
+// ProgramID returns the ID of a program, 0 if the kernel does not tell. It reads fdinfo first, since Info asks for details
+// of all functions and fails for a program with thousands of them.
 func ProgramID(prog *ebpf.Program) ebpf.ProgramID {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", prog.FD()))
 	if err == nil {

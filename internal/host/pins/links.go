@@ -18,17 +18,17 @@ import (
 
 const linkPrefix = "link-"
 
-// LinkPath is where the link of an interface is pinned.
+// LinkPath returns the path of the pin for the link of an interface.
 func LinkPath(dir, iface string) string {
 	return filepath.Join(dir, linkPrefix+Escape(iface))
 }
 
-// LinkName is the interface that a pin was made for.
+// LinkName returns the name of the interface that a pin was made for.
 func LinkName(path string) string {
 	return Unescape(strings.TrimPrefix(filepath.Base(path), linkPrefix))
 }
 
-// Links lists the pins of the links in dir.
+// Links returns the paths of the links pinned in dir.
 func Links(dir string) []string {
 	paths, _ := readLinks(dir)
 	return paths
@@ -44,7 +44,7 @@ func readLinks(dir string) (paths []string, err error) {
 	return paths, err
 }
 
-// Ifindex is the index of the interface that a link is on, 0 if that has gone, or if it is no link of XDP.
+// Ifindex returns the index of the interface that a link is on. It is 0 if the interface was deleted or the link is not of XDP.
 func Ifindex(l link.Link) int {
 	info, err := l.Info()
 	if err != nil || info.XDP() == nil {
@@ -53,7 +53,7 @@ func Ifindex(l link.Link) int {
 	return int(info.XDP().Ifindex)
 }
 
-// Nowhere tells whether all links of dir are sure to be attached to nothing any more.
+// Nowhere tells whether it is certain that no link in dir is on an interface.
 func Nowhere(dir string) bool {
 	paths, err := readLinks(dir)
 	if err != nil {
@@ -70,21 +70,20 @@ func Nowhere(dir string) bool {
 	})
 }
 
-// Renamed maps the names of ports to those that they are pinned under, where that is another one:
-// the interface has got its name since.
+// Renamed returns the ports that were renamed since their links were pinned: the former name by the present one.
 func Renamed(dir string, ports []*net.Interface) map[string]string {
-	before := make(map[string]string)
+	renamed := make(map[string]string)
 	for _, p := range ports {
 		if path, ok := On(dir, p.Index); ok && LinkName(path) != p.Name {
-			before[p.Name] = LinkName(path)
+			renamed[p.Name] = LinkName(path)
 		}
 	}
-	return before
+	return renamed
 }
 
-// Rename sees to it that a pin with the name of a port is that port's, which interfaces that
-// have changed their names make necessary. What stands in the way makes room; if it is no other
-// port's, it is for the caller. Undo turns all back.
+// Rename renames pins after their interfaces, so that the pin with the name of a port is that of the port's link. A pin of
+// another interface that has the name gets a reserved one; if that interface is not among ports the caller has to remove the
+// pin. Undo holds a function for each step, also if there is an error; the caller calls them in reverse order.
 func Rename(dir string, ports []*net.Interface) (undo []func(), err error) {
 	move := func(from, to string) error {
 		if err := os.Rename(from, to); err != nil {
@@ -114,13 +113,13 @@ func Rename(dir string, ports []*net.Interface) (undo []func(), err error) {
 	return undo, nil
 }
 
-// Running is the program that the links of dir run, 0 if none of them is on an interface.
+// Running returns the ID of the program that the links in dir run, 0 if none of them is on an interface.
 func Running(dir string) ebpf.ProgramID {
 	_, id := RunningAt(dir)
 	return id
 }
 
-// RunningAt is Running with the pin of a link that runs it.
+// RunningAt is Running with the path of a link that runs the program.
 func RunningAt(dir string) (path string, id ebpf.ProgramID) {
 	for _, path := range Links(dir) {
 		if id := ProgramAt(path); id != 0 {
@@ -130,7 +129,7 @@ func RunningAt(dir string) (path string, id ebpf.ProgramID) {
 	return "", 0
 }
 
-// ProgramAt is the program that a pinned link runs, 0 if it is attached to nothing or not there.
+// ProgramAt returns the ID of the program that a pinned link runs, 0 if there is no such pin or its link is on no interface.
 func ProgramAt(path string) ebpf.ProgramID {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -144,7 +143,7 @@ func ProgramAt(path string) ebpf.ProgramID {
 	return info.Program
 }
 
-// Detach detaches at once, whoever else holds the link open.
+// Detach detaches the program and removes the pin, also if another process has the link open.
 func Detach(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -160,7 +159,7 @@ func Detach(path string) error {
 	return nil
 }
 
-// Index is the index of the interface that a pinned link is on, 0 if that has gone.
+// Index is Ifindex for a pinned link, 0 if there is no such pin.
 func Index(path string) int {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {

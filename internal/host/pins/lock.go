@@ -13,16 +13,16 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// LockWait is how long a change waits for another one.
+// LockWait is how long WaitForLock waits.
 const LockWait = 30 * time.Second
 
 const lockPause = 20 * time.Millisecond
 
-// ErrGone is the error of what was detached meanwhile.
+// ErrGone says that what was to be locked or attached was detached meanwhile.
 var ErrGone = errors.New("it is not attached any more")
 
-// WaitForLock tries to take a lock for as long as LockWait. Unlock is nil, without an error, if somebody else has had it all the
-// time; try says the same of a moment.
+// WaitForLock calls try until it takes a lock or fails, for up to LockWait. Try returns nil and no error if another process has
+// the lock, and so does WaitForLock if that is so all the time.
 func WaitForLock(try func() (unlock func(), err error)) (unlock func(), err error) {
 	for waited := time.Duration(0); waited < LockWait; waited += lockPause {
 		if unlock, err := try(); unlock != nil || err != nil {
@@ -33,8 +33,9 @@ func WaitForLock(try func() (unlock func(), err error)) (unlock func(), err erro
 	return nil, nil
 }
 
-// TryLock makes a directory for a lock, and returns it locked, or nil if somebody else has locked or removed it. The error
-// is ErrGone if the directory that it would be in is not there. It may be removed before it is closed.
+// TryLock makes the directory path and locks it. It returns nil without an error if another process has locked the directory
+// or has just removed it. The error is ErrGone if the parent directory does not exist. To unlock, the caller may remove the
+// directory, and closes the file.
 func TryLock(path string) (*os.File, error) {
 	err := os.Mkdir(path, 0o700)
 	switch {

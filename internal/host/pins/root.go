@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pins keeps attachments of XDP programs in bpffs: where they are pinned, who may change them, and which interface
-// of which network namespace each of them is on. It does not know what the programs do.
+// Package pins manages links of XDP programs that are pinned in bpffs: their paths, locks and owners, who may change them, and
+// which interface each link is on. It does not know what the programs do.
 package pins
 
 import (
@@ -17,37 +17,37 @@ import (
 )
 
 /*
-All pins are in <bpffs>/culvert/<inode of the network namespace>/<owner>/. An owner is a data plane, by its escaped name,
-or something else that attaches programs, whose directory has a name that no data plane's can be (Reserved).
+All pins are in <bpffs>/culvert/<inode of the network namespace>/<owner>/. The directory of a data plane has the escaped name
+of the data plane. Other owners have names that Escape never returns (Reserved).
 */
 const rootDir = "culvert"
 
-// Only the dot is refused in names by bpffs, and it may be in router IDs and interface names.
+// Bpffs refuses dots in names, and names of routers and interfaces may have them.
 var (
 	escaper   = strings.NewReplacer("%", "%25", ".", "%2e")
 	unescaper = strings.NewReplacer("%25", "%", "%2e", ".")
 )
 
-// Escape makes a name fit for bpffs, two of them never the same; Unescape turns it back.
+// Escape returns a name for a pin that bpffs accepts. It is injective: Unescape is its inverse.
 func Escape(name string) string { return escaper.Replace(name) }
 
-// Unescape returns the name that a pin was made for.
+// Unescape returns the name that Escape has escaped.
 func Unescape(pin string) string { return unescaper.Replace(pin) }
 
-// Reserved tells whether Escape gives such a name to nothing: a percent sign, and a word.
+// Reserved tells whether pin is a name that Escape never returns: a percent sign followed by a word.
 func Reserved(pin string) bool {
 	return strings.HasPrefix(pin, "%") && !strings.HasPrefix(pin, Escape("%")) && !strings.HasPrefix(pin, Escape("."))
 }
 
-// Shown returns a directory below the one for all pins as the host sees it.
+// Shown returns the path of an owner's directory as it is in the host's mount namespace, for messages.
 func Shown(dir string) string {
 	return filepath.Join(bpffs.Path, rootDir, filepath.Base(filepath.Dir(dir)), filepath.Base(dir))
 }
 
-// mountHint is how people mount a bpffs that is root's alone. Without the mode anyone may write to it.
+// mountHint is the command that mounts a bpffs which only root may write to. By default anybody may.
 const mountHint = "mount -t bpf -o mode=0700 bpf " + bpffs.Path
 
-// MakeRoot returns the directory for all pins, mounting bpffs when nobody has.
+// MakeRoot is Root, but it mounts a bpffs if there is none.
 func MakeRoot() (string, error) {
 	root, ok, err := Root()
 	if ok || err != nil {
@@ -63,8 +63,8 @@ func MakeRoot() (string, error) {
 	return root, err
 }
 
-// Root returns the directory for all pins if a bpffs is there already, and an error if others than root may
-// change what is in it: a pin there could be anybody's program.
+// Root returns the directory of all pins. It is false if no bpffs is mounted. It is an error if anybody but root may change the
+// directory, since a pin could then be anybody's program. The directory itself may not exist yet.
 func Root() (root string, ok bool, err error) {
 	path, ok := bpffs.Find()
 	if !ok {
@@ -72,14 +72,15 @@ func Root() (root string, ok bool, err error) {
 	}
 	path = bpffs.Hold(path)
 	root = filepath.Join(path, rootDir)
-	// Hold's path is a link of procfs to a directory, so it ends with a slash to be looked through.
+	// Hold returns a symbolic link of procfs to a directory. The slash makes the kernel follow it.
 	if err := Trust(path+"/", bpffs.Path); err != nil {
 		return "", false, err
 	}
 	return root, true, Trust(root, filepath.Join(bpffs.Path, rootDir))
 }
 
-// Trust refuses a directory for pins that others than root may change. One that is not there is fine.
+// Trust returns an error if anybody but root may change the directory dir, which messages call name. It is no error if dir does
+// not exist.
 func Trust(dir, name string) error {
 	err := trust.DirAs(dir, name)
 	switch {
@@ -91,7 +92,7 @@ func Trust(dir, name string) error {
 	return fmt.Errorf("no pin is trusted: %w", err)
 }
 
-// TrustOwner looks at the directories of an owner that are below the one for all pins.
+// TrustOwner is Trust for an owner's directory and for its parent, that of the network namespace.
 func TrustOwner(dir string) error {
 	shown := Shown(dir)
 	if err := Trust(filepath.Dir(dir), filepath.Dir(shown)); err != nil {

@@ -4,7 +4,7 @@ package pins
 
 import "testing"
 
-// A name comes back from its pin, bpffs takes it, and it is nothing that is reserved.
+// TestNames: Unescape returns what was escaped, and an escaped name is never reserved.
 func TestNames(t *testing.T) {
 	for name, pin := range map[string]string{
 		"br1": "br1", "a.b": "a%2eb", "a%2eb": "a%252eb", "%decap": "%25decap", "..": "%2e%2e", "%": "%25", ".7": "%2e7",

@@ -12,13 +12,13 @@ import (
 
 // Space identifies a network namespace.
 type Space struct {
-	// Inode is what tools show and what the directories of the pins are called.
+	// Inode is the inode number, which tools show and which names the directory of the pins. The kernel reuses it.
 	Inode uint32
-	// Cookie is never used again as long as the machine runs; an inode is.
+	// Cookie is unique until the machine is started again.
 	Cookie uint64
 }
 
-// Here identifies the network namespace of the calling thread.
+// Here returns the network namespace of the calling thread.
 func Here() (s Space, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &st); err != nil {
@@ -29,12 +29,12 @@ func Here() (s Space, err error) {
 	return s, err
 }
 
-// Dir is the directory below root for what is pinned in the network namespace of an inode.
+// Dir returns the directory below root for the pins of a network namespace, given its inode number.
 func Dir(root string, inode uint32) string {
 	return filepath.Join(root, strconv.FormatUint(uint64(inode), 10))
 }
 
-// Cookie reads SO_NETNS_COOKIE of the calling thread's network namespace; any socket will do.
+// Cookie returns the cookie of the calling thread's network namespace (SO_NETNS_COOKIE of any socket).
 func Cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -14,26 +14,27 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// asidePrefix begins the name of a pin that has made room for another one. Escape gives it to no interface.
+// asidePrefix begins the reserved name of a pin that was moved aside.
 const asidePrefix = "%old"
 
-// Pin is the pin of a link, and where the link is.
+// Pin is the pin of a link, with the interface that the link is on.
 type Pin struct {
 	Path string
-	// Name is the interface that it was made for.
+	// Name is the name of the interface that the pin was made for.
 	Name string
-	// Index is that of the interface that the link is on, in the network namespace which that is in; 0 if it is gone.
+	// Index is the index of the interface that the link is on, in that interface's network namespace. It is 0 if the interface
+	// was deleted.
 	Index int
-	// Now is what the interface is called in the network namespace of the calling thread, "" if it is not there.
+	// Now is the present name of the interface, "" if it is not in the network namespace of the calling thread.
 	Now string
 }
 
-// Aside tells whether the pin has made room for another one: which interface it was made for is not known any more.
+// Aside tells whether the pin was moved aside for another one. Its Name is not that of an interface then.
 func (p Pin) Aside() bool { return strings.HasPrefix(p.Name, asidePrefix) }
 
-// readPin finds out where a link is. All that the kernel tells of it is an index, and not in which network namespace: an
-// interface that was moved to another one keeps its link, and may have the index of one that is here. So the one here
-// has to carry the program too.
+// readPin finds the interface that a pinned link is on. The kernel tells its index but not its network namespace. An interface
+// that was moved to another namespace keeps its link and may have the index of an interface here. So the interface here counts
+// only if it carries the link's program.
 func readPin(path string) Pin {
 	p := Pin{Path: path, Name: LinkName(path)}
 	l, err := link.LoadPinnedLink(path, nil)
@@ -54,25 +55,26 @@ func readPin(path string) Pin {
 		}
 		before := info.Program
 		if info, err = l.Info(); err == nil && info.Program == before {
-			return p // else the program was swapped meanwhile
+			return p // it is in another namespace; otherwise the program was swapped meanwhile
 		}
 	}
 	return p
 }
 
+// carries tells whether an interface carries the program of a link.
 func carries(xdp *netlink.LinkXdp, l *link.Info) bool {
-	// The kernel names no program where one is offloaded besides.
+	// The kernel gives no program ID if a second program is offloaded to the device.
 	return xdp != nil && xdp.Attached && (xdp.ProgId == 0 || xdp.ProgId == uint32(l.Program))
 }
 
-// Read finds out where the links of dir are. No two are on the same interface here.
+// Read returns the pins of all links in dir. No two have the same interface in Now.
 func Read(dir string) []Pin {
 	var pins []Pin
 	for _, path := range Links(dir) {
 		pins = append(pins, readPin(path))
 	}
-	// One of those that seem to be is in another network namespace: rather that whose interface has another name.
-	claim := func(p Pin) int {
+	// If two links have the index of one interface here, one of them is in another network namespace. The lower rank wins.
+	rank := func(p Pin) int {
 		switch {
 		case p.Name == p.Now:
 			return 0
@@ -86,7 +88,7 @@ func Read(dir string) []Pin {
 		if p.Now == "" {
 			continue
 		}
-		if m, taken := best[p.Index]; !taken || claim(p) < claim(pins[m]) {
+		if m, taken := best[p.Index]; !taken || rank(p) < rank(pins[m]) {
 			best[p.Index] = n
 		}
 	}
@@ -98,7 +100,7 @@ func Read(dir string) []Pin {
 	return pins
 }
 
-// At finds out where a link of dir is, and that of no other is there.
+// At returns the pin of one link in dir, as Read does.
 func At(dir, path string) Pin {
 	for _, p := range Read(dir) {
 		if p.Path == path {
@@ -108,8 +110,8 @@ func At(dir, path string) Pin {
 	return Pin{Path: path, Name: LinkName(path)}
 }
 
-// On finds the link of dir that is on a device of this network namespace, whatever the device was called when it was
-// pinned.
+// On returns the path of the link in dir that is on an interface of this network namespace, given by its index. It is false if
+// there is none.
 func On(dir string, ifindex int) (path string, ok bool) {
 	for _, p := range Read(dir) {
 		if p.Now != "" && p.Index == ifindex {
@@ -119,8 +121,8 @@ func On(dir string, ifindex int) (path string, ok bool) {
 	return "", false
 }
 
-// MoveAside makes room for a pin: that of a link which is on no interface any more is removed, another one gets the name
-// that its interface has now, and stays in force. Undo brings back what was moved.
+// MoveAside makes room for a new pin at path. A pin there whose link is on no interface is removed. Otherwise the pin is renamed
+// after the present name of its interface, or to a reserved name, and the link stays in force. Undo reverses the renaming.
 func MoveAside(dir, path string) (undo func(), err error) {
 	undo = func() {}
 	if _, err := os.Lstat(path); err != nil {
@@ -149,7 +151,8 @@ func MoveAside(dir, path string) (undo func(), err error) {
 	return func() { _ = os.Rename(to, path) }, nil
 }
 
-// asidePath is where no pin is yet: renaming to where one is would take its link off.
+// asidePath returns a reserved path in dir that is free. Renaming to a path in use would remove the pin there, and so detach
+// its program.
 func asidePath(dir string) string {
 	for n := 0; ; n++ {
 		path := filepath.Join(dir, linkPrefix+asidePrefix+strconv.Itoa(n))

@@ -53,7 +53,7 @@ func (r Report) decapLines(verbose bool) (lines []string) {
 		}
 		lines = append(lines, fmt.Sprintf("decap on %s  %s  end of tunnels, see 'culvert lb decap show'", d.Interface, d.Mode))
 		if d.Unattached != "" {
-			lines = append(lines, "  NOT ATTACHED: "+decap.WhyNot(d.Unattached)+". "+decap.Mend(d.Unattached, d.again))
+			lines = append(lines, "  NOT ATTACHED: "+decap.WhyUnattached(d.Unattached)+". "+decap.Remedy(d.Unattached, d.again))
 		}
 		t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
 		t.Add("received", "", text.Grouped(d.Packets)+unit, text.ShortBytes(d.Bytes))

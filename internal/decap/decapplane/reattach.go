@@ -12,8 +12,8 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// Lost are the ends of tunnels of this network namespace whose interfaces were deleted, or moved to another one. It
-// reads less than List.
+// Lost returns the ends of tunnels of this network namespace whose interfaces were deleted or moved to another one. It is cheaper
+// than List.
 func Lost() ([]pins.Unattached, error) {
 	dir, ok, err := dirHere()
 	if err != nil || !ok {
@@ -27,7 +27,7 @@ func Lost() ([]pins.Unattached, error) {
 		}
 		r, err := recordAt(at)
 		if err != nil {
-			continue // taken off meanwhile
+			continue // detached meanwhile
 		}
 		name, why, err := r.lost(at)
 		if err != nil {
@@ -40,7 +40,7 @@ func Lost() ([]pins.Unattached, error) {
 	return lost, nil
 }
 
-// recordAt reads what a link was loaded with.
+// recordAt reads what is stored with the program of a pinned link.
 func recordAt(at pins.Pin) (*record, error) {
 	l, err := link.LoadPinnedLink(at.Path, nil)
 	if err != nil {
@@ -56,10 +56,11 @@ func recordAt(at pins.Pin) (*record, error) {
 	return r, p.readRecord(r)
 }
 
-// AttachAgain attaches the end of tunnels that an interface had before it was deleted and made again, with its
-// options and counters. One that was moved to another network namespace keeps its own program and counters. Outer destinations that were the host's own are those of then, which the interface may not have
-// yet, and of now. It returns false if somebody else did so, or took it off.
-func AttachAgain(iface string) (bool, error) {
+// Reattach attaches the end of tunnels that an interface had before it was deleted and made again, with its options and
+// counters. If Options.OwnLocal is set, it adds the host's present addresses to the former ones, which the interface may not have
+// got back yet. An interface that was moved to another network namespace keeps its program and counters. Reattach returns false
+// if another process has attached or detached the end of tunnels meanwhile.
+func Reattach(iface string) (bool, error) {
 	ports, err := pins.Interfaces([]string{iface}, false)
 	if err != nil {
 		return false, err
@@ -104,12 +105,13 @@ func AttachAgain(iface string) (bool, error) {
 	return err == nil, err
 }
 
+// noEthernet is the error for an interface without a MAC address.
 func noEthernet(iface string) error {
 	return fmt.Errorf("interface %s has no Ethernet address: tunnels end on Ethernet interfaces only", iface)
 }
 
-// ports tells of the interfaces where tunnels end, in the network namespace of an inode, whether they carry it. Of another
-// one than the calling thread's no more is known than which carry it.
+// ports returns the interfaces of a network namespace that should carry an end of tunnels, and whether they do (pins.Owner). Here
+// says that it is the namespace of the calling thread. For another one, interfaces that have lost it are missing.
 func ports(inode uint32, here bool) map[string]bool {
 	all := make(map[string]bool)
 	root, ok, err := pins.Root()

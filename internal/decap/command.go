@@ -10,7 +10,7 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// Command is the one that attaches the end of tunnels as it is, or was before its interface was deleted.
+// Command returns the command that attaches the end of tunnels d with its options.
 func Command(d decapplane.End) string {
 	var b strings.Builder
 	o := d.Options
@@ -38,16 +38,16 @@ func Command(d decapplane.End) string {
 	return b.String()
 }
 
-// WhyNot says why an interface carries no end of tunnels any more.
-func WhyNot(unattached string) string {
+// WhyUnattached explains a value of decapplane.End.Unattached, for a sentence about the interface.
+func WhyUnattached(unattached string) string {
 	if unattached == pins.Gone {
 		return "it does not exist"
 	}
 	return "it was deleted and made again"
 }
 
-// Mend says what a command does about that.
-func Mend(unattached, command string) string {
+// Remedy returns a sentence on how to attach the end of tunnels again with a command, given End.Unattached.
+func Remedy(unattached, command string) string {
 	if unattached == pins.Gone {
 		return "When it does: " + command
 	}

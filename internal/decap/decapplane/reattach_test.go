@@ -23,7 +23,8 @@ func lostHere(t *testing.T) []pins.Unattached {
 	return lost
 }
 
-// An interface that is deleted takes the program with it, not what is known of it: that is told, and put on the new one.
+// TestDecapMadeAgain deletes an interface and makes it again. Lost and List tell of it, and Reattach restores options and
+// counters.
 func TestDecapMadeAgain(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -43,9 +44,9 @@ func TestDecapMadeAgain(t *testing.T) {
 		t.Errorf("lost %v, want %v", lost, want)
 	}
 	if d := endsHere(t)["v0"]; d.Unattached != pins.Gone || !reflect.DeepEqual(d.Options, o) || !reflect.DeepEqual(packetsOf(d), counted) {
-		t.Errorf("known of it: %+v", d)
+		t.Errorf("listed after deletion: %+v", d)
 	}
-	if _, err := AttachAgain("v0"); err == nil {
+	if _, err := Reattach("v0"); err == nil {
 		t.Error("attached to nothing")
 	}
 
@@ -54,7 +55,7 @@ func TestDecapMadeAgain(t *testing.T) {
 	if lost := lostHere(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
 	}
-	// What could not be attached is as it was.
+	// An Attach that fails changes nothing.
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +65,10 @@ func TestDecapMadeAgain(t *testing.T) {
 	if d := endsHere(t)["v0"]; d.Unattached != pins.Replaced || !reflect.DeepEqual(packetsOf(d), counted) || testbed.XDPProgram(t, "v0") != 0 {
 		t.Errorf("after an error: %+v, program %d", d, testbed.XDPProgram(t, "v0"))
 	}
-	if again, err := AttachAgain("v0"); !again || err != nil {
+	if again, err := Reattach("v0"); !again || err != nil {
 		t.Fatal(again, err)
 	}
-	if again, err := AttachAgain("v0"); again || err != nil {
+	if again, err := Reattach("v0"); again || err != nil {
 		t.Error("attached a second time:", again, err)
 	}
 	d := endsHere(t)["v0"]
@@ -79,7 +80,7 @@ func TestDecapMadeAgain(t *testing.T) {
 		t.Errorf("counted %v, as before", now)
 	}
 
-	// By hand too, and what is taken off is forgotten, on no interface too.
+	// Detach removes what is left of a deleted interface.
 	testbed.DeleteDevice(t, "v0")
 	if off, err := Detach("v0"); !off || err != nil {
 		t.Error(off, err)
@@ -89,7 +90,7 @@ func TestDecapMadeAgain(t *testing.T) {
 	}
 }
 
-// The addresses of the host, too, are those from before: the interface may get its own later.
+// TestDecapMadeAgainAddresses: with OwnLocal, Reattach takes the host's former addresses and its present ones.
 func TestDecapMadeAgainAddresses(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -117,7 +118,7 @@ func TestDecapMadeAgainAddresses(t *testing.T) {
 	testbed.DeleteDevice(t, "v0")
 	testbed.AddVeth(t, "v0", "v1")
 	addr("w0", "10.0.1.11/24")
-	if again, err := AttachAgain("v0"); !again || err != nil {
+	if again, err := Reattach("v0"); !again || err != nil {
 		t.Fatal(again, err)
 	}
 	want := []netip.Addr{netip.MustParseAddr("10.0.0.11"), netip.MustParseAddr("10.0.1.11")}
@@ -126,8 +127,8 @@ func TestDecapMadeAgainAddresses(t *testing.T) {
 	}
 }
 
-// A tunnel's end on an interface that was moved to another network namespace is told as missing here, and the interface
-// that has its name then gets one. Taking it off takes it off the one that was moved too.
+// TestDecapMoved moves an interface to another network namespace. Lost and List tell of it, and a new interface of its name gets
+// the end of tunnels.
 func TestDecapMoved(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
@@ -137,7 +138,7 @@ func TestDecapMoved(t *testing.T) {
 	}
 	index := testbed.Device(t, "v0").Index
 	testbed.MoveDevice(t, "v0", testbed.OtherSpace(t, 0))
-	testbed.AddVethAt(t, index, "v9", "v8") // which by its index alone would be taken for it
+	testbed.AddVethAt(t, index, "v9", "v8") // has the index of the interface that was moved
 	want := []pins.Unattached{{Interface: "v0", Why: pins.Gone, Moved: true}}
 	if lost := lostHere(t); !reflect.DeepEqual(lost, want) {
 		t.Errorf("lost %v, want %v", lost, want)
@@ -146,7 +147,7 @@ func TestDecapMoved(t *testing.T) {
 		t.Errorf("listed %v", got)
 	}
 	testbed.AddVeth(t, "v0", "v7")
-	if again, err := AttachAgain("v0"); !again || err != nil {
+	if again, err := Reattach("v0"); !again || err != nil {
 		t.Fatal(again, err)
 	}
 	if got := endsHere(t); len(got) != 1 || got["v0"].Unattached != "" || !reflect.DeepEqual(got["v0"].Options, o) {

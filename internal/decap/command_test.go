@@ -9,7 +9,7 @@ import (
 	"culvert/internal/decap/decapplane"
 )
 
-// What a command line has attached attaches it again.
+// TestCommand: the command has the same options as the flags that have attached the end of tunnels.
 func TestCommand(t *testing.T) {
 	own := []netip.Addr{netip.MustParseAddr("10.0.0.11")}
 	for want, f := range map[string]Flags{
