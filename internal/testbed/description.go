@@ -12,8 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Describe changes what is told beside the pins of a data plane of this network namespace, which has one generation, to
-// whoever opens it: as another version would have told it.
+// Describe changes the description that is pinned with a data plane of this network namespace, as if another version of culvert
+// had written it. The data plane has one generation. Change gets the description as decoded JSON.
 func Describe(t testing.TB, name string, change func(map[string]any)) {
 	t.Helper()
 	pins, err := filepath.Glob(filepath.Join(SpaceDir(t), name, "*", "meta"))

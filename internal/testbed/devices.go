@@ -107,7 +107,7 @@ func AttachProgram(t testing.TB, name string, code asm.Instructions) {
 	t.Cleanup(func() { l.Close() })
 }
 
-// Rename renames a device, which is down for a moment.
+// Rename renames a device. It sets the device down meanwhile.
 func Rename(t testing.TB, from, to string) {
 	t.Helper()
 	l, err := netlink.LinkByName(from)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OtherSpace makes another network namespace with bridges, which take the indexes up to one.
+// OtherSpace makes another network namespace. Bridges in it take all interface indexes up to upTo.
 func OtherSpace(t testing.TB, upTo int) *os.File {
 	t.Helper()
 	own, err := os.Open("/proc/thread-self/ns/net")
@@ -53,7 +53,7 @@ func MoveDevice(t testing.TB, name string, to *os.File) {
 	}
 }
 
-// AddVethAt makes a pair whose first end has an index.
+// AddVethAt adds a veth pair whose first end has the given index.
 func AddVethAt(t testing.TB, index int, name, peer string) {
 	t.Helper()
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}, PeerName: peer}); err != nil {
@@ -61,7 +61,7 @@ func AddVethAt(t testing.TB, index int, name, peer string) {
 	}
 }
 
-// SetMAC gives a device the address that dev has.
+// SetMAC sets the MAC address of the device called dev.Name to dev.HardwareAddr.
 func SetMAC(t testing.TB, dev *net.Interface) {
 	t.Helper()
 	l, err := netlink.LinkByName(dev.Name)
@@ -73,7 +73,7 @@ func SetMAC(t testing.TB, dev *net.Interface) {
 	}
 }
 
-// AddToLo makes addresses the host's in this namespace.
+// AddToLo adds addresses to the loopback device of this namespace.
 func AddToLo(addrs ...netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

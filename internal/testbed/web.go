@@ -72,7 +72,7 @@ func StartWebServer(t testing.TB, addr netip.AddrPort) *WebServer {
 	t.Helper()
 	network := "tcp4"
 	if addr.Addr().Is6() {
-		network = "tcp6" // of its own: what "tcp" does depends on the namespace that first asked
+		network = "tcp6" // what "tcp" means depends on the namespace in which the process has first used it
 	}
 	l, err := net.Listen(network, addr.String())
 	if err != nil {

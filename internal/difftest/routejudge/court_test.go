@@ -30,8 +30,8 @@ type court struct {
 	name       string // of what is tried
 	// takes says which packets the fast path must not leave to the kernel.
 	takes flow
-	// stays are excepted from that; nil: none.
-	stays func(*packet) bool
+	// exempt tells which of these packets may be left to the kernel nevertheless. It may be nil.
+	exempt func(*packet) bool
 	// again is the fast path once more, for packets that it has passed; nil: no second chance.
 	again    fastPath
 	repeated int
@@ -81,7 +81,7 @@ func (c *court) try(k kind, n int, fast fastPath) {
 
 // takesFlow tells up to which flow the fast path has to take the packet.
 func (c *court) takesFlow(p *packet) flow {
-	if c.stays != nil && c.stays(p) || c.asks && strings.HasSuffix(p.kind, "around the MTU") {
+	if c.exempt != nil && c.exempt(p) || c.asks && strings.HasSuffix(p.kind, "around the MTU") {
 		return flowNone
 	}
 	return c.takes

@@ -22,13 +22,13 @@ import (
 	"culvert/internal/route"
 )
 
-// host is a namespace with an IP stack at the far end of a router's port.
+// host is a network namespace with an IP stack, at the far end of a router's port.
 type host struct {
 	ns     netns.NsHandle
 	v4, v6 netip.Addr
 }
 
-// newHost moves the far end of a port to a host of its own. The router has to find out its address.
+// newHost moves the far end of a port to a new host. The router has to resolve the host's MAC address.
 func newHost(w *twin, port int) *host {
 	t := w.t
 	t.Helper()
@@ -45,7 +45,7 @@ func newHost(w *twin, port int) *host {
 	name := farName(port)
 	w.ip(fmt.Sprintf("addr add %v/24 dev %s\naddr add %v/64 nodad dev %s\nlink set %s up\n", h.v4, name, h.v6, name, name) +
 		fmt.Sprintf("route add default via %v\nroute add default via %v\n", host4(port, 1), host6(port, 1)))
-	// A program sees packets whose checksum the veth leaves for later, and sends them on without.
+	// Turn checksum offload off: a veth passes packets on without their checksum, and XDP would forward them like that.
 	for cmd, on := range map[uint32]uint32{unix.ETHTOOL_STXCSUM: 0, unix.ETHTOOL_SRXCSUM: 0, unix.ETHTOOL_SGRO: 1} {
 		_, err := netdev.Ethtool(name, cmd, on)
 		check(t, err)
@@ -54,7 +54,7 @@ func newHost(w *twin, port int) *host {
 	return h
 }
 
-// do runs f on a thread in the host, which ends with it.
+// do runs f on a thread of its own in the host's network namespace.
 func (h *host) do(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -68,7 +68,7 @@ func (h *host) do(f func() error) error {
 	return <-done
 }
 
-// TestHosts has programs talk through the router, over the kernel's own sockets.
+// TestHosts sends UDP and TCP through the router, between sockets of the kernel.
 func TestHosts(t *testing.T) {
 	settle(t)
 	w := newTwin(t)
@@ -86,14 +86,14 @@ func TestHosts(t *testing.T) {
 			}
 			after := v.reasons()
 			if n := after["fwd route"] - before["fwd route"]; n < 500 {
-				t.Errorf("%s to %v: %d packets went by the mirror: %v", name, to, n, after)
+				t.Errorf("%s to %v: only %d packets were forwarded by the mirror: %v", name, to, n, after)
 			}
 		}
 	}
 	t.Log(v.reasons())
 }
 
-// datagrams asks and is answered 1000 times. None may be lost: there is one on the way at a time.
+// datagrams exchanges 1000 UDP packets with an echo server, one at a time. None may be lost.
 func datagrams(a, b *host, to netip.Addr) error {
 	var server, client *net.UDPConn
 	err := errors.Join(b.do(func() (err error) {
@@ -120,8 +120,8 @@ func datagrams(a, b *host, to netip.Addr) error {
 			return err
 		})
 	}
-	// Kernels drop what waits for the MAC address of a neighbor that is slow to answer. So the first datagram is sent until
-	// it is answered, from another port each time: no late answer is taken for that to a later datagram.
+	// A kernel drops packets that wait for a neighbor which is slow to answer. So send the first datagram until it is answered.
+	// Use another port each time, so that a late answer is not taken for a later one.
 	for end := time.Now().Add(patience); ; {
 		if err := dial(); err != nil {
 			return err
@@ -159,7 +159,7 @@ func datagrams(a, b *host, to netip.Addr) error {
 	return nil
 }
 
-// transfer sends some megabytes over TCP.
+// transfer sends 4 MiB over TCP.
 func transfer(a, b *host, to netip.Addr) error {
 	var l net.Listener
 	err := b.do(func() (err error) {
@@ -205,7 +205,7 @@ func transfer(a, b *host, to netip.Addr) error {
 	}
 	r := <-done
 	if r.err == nil && r.sum != sha256.Sum256(data) {
-		r.err = errors.New("what arrived is not what was sent")
+		r.err = errors.New("the received data differ from the sent data")
 	}
 	return r.err
 }

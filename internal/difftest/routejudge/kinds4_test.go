@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// kind is a class of packets. make gives p its frame.
+// kind is a class of packets. The function make sets p.frame, and the other fields that differ from those of g.start.
 type kind struct {
 	name string
 	make func(g *generator, p *packet)
@@ -17,7 +17,7 @@ func addr4(a, b, c, d int) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(a), byte(b), byte(c), byte(d)})
 }
 
-// kinds4 are the kinds of IPv4. Those that do not clear ordinary leave packets that the fast path has to forward.
+// kinds4 are the kinds of IPv4 packets. The fast path has to forward a packet unless its kind clears packet.ordinary.
 var kinds4 = []kind{
 	{"4 plain", func(g *generator, p *packet) {
 		p.frame = g.head4(p).build()
@@ -41,7 +41,7 @@ var kinds4 = []kind{
 		h := g.head4(p)
 		h.src = addr4(20, g.IntN(10), 0, 0)
 		p.frame = h.build()
-		// Choose the lower half of the source so that the checksum becomes what is wanted.
+		// Choose the lower half of the source address so that the checksum of the header is want.
 		want := one[uint16](g, 0xfeff, 0xfefe, 0xff00, 0xffff, 0, 0xfffe, 0xfdff)
 		b := p.frame[14:34]
 		b[10], b[11] = 0, 0
@@ -107,7 +107,7 @@ var kinds4 = []kind{
 			h.payload = g.bytes(one(g, 0, 1, 3, 4, 7, 8, 16))
 		}
 		p.flow = max(p.flow, flowAddresses)
-		if h.proto == 1 { // perhaps without its type, which tells whether it is about another packet
+		if h.proto == 1 { // the ICMP type, which says whether the packet is about another one, may be missing
 			p.flow = flowInner
 		}
 		p.frame = h.build()

@@ -9,23 +9,24 @@ import (
 
 func addr6(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// extension is an IPv6 extension header of whole 8 bytes: next header, length, padding.
+// extension returns an IPv6 extension header of eights times 8 bytes. Body goes after next header and
+// length. Without a body, one padding option fills the header.
 func extension(next byte, eights int, body ...byte) []byte {
 	b := make([]byte, 8*eights)
 	b[0], b[1] = next, byte(eights-1)
-	// One option that fills the rest.
 	b[2], b[3] = 1, byte(8*eights-4)
 	copy(b[2:], body)
 	return b
 }
 
+// fragment6 returns a fragment header. Offset includes the flag for more fragments.
 func fragment6(next byte, offset uint16, id uint32) []byte {
 	b := []byte{next, 0}
 	b = binary.BigEndian.AppendUint16(b, offset)
 	return binary.BigEndian.AppendUint32(b, id)
 }
 
-// kinds6 are the kinds of IPv6.
+// kinds6 are the kinds of IPv6 packets.
 var kinds6 = []kind{
 	{"6 plain", func(g *generator, p *packet) {
 		p.frame = g.head6(p).build()
@@ -44,7 +45,7 @@ var kinds6 = []kind{
 		h := g.head6(p)
 		full := len(h.payload)
 		h.length = max(0, one(g, full-1, full+1, full/2, 0, full+100, 65535))
-		// No payload at all may be the beginning of a jumbogram.
+		// A packet with length 0 may be a jumbogram.
 		p.ordinary = h.length > 0 && h.length <= full
 		if h.next == 58 {
 			p.flow = flowInner
@@ -147,7 +148,7 @@ var kinds6 = []kind{
 		h.dst = one(g, host6(n, 1), host6(n, 0), local6(n, 1), local6(p.port, 1), local6(p.port, firstHost), addr6("ff02::1"), addr6("ff01::1"),
 			addr6("ff05::2"), addr6("ff0e::1234"), addr6("ff02::1:ff00:1"), addr6("::1"), addr6("::"), addr6("::ffff:10.1.1.2"),
 			addr6("::10.1.1.2"), addr6("fec0::1"), addr6("100::1"), addr6("2002:a01:102::1"))
-		// What would teach the router a neighbor is another protocol's.
+		// Neighbor discovery would change the neighbor table of the kernel.
 		if h.next == 58 {
 			h.next = 17
 		}
@@ -198,7 +199,7 @@ var kinds6 = []kind{
 	}},
 }
 
-// batch makes packets of one kind that come in by the ports with culvert.
+// batch returns n packets of a kind, received by ports that carry culvert.
 func (g *generator) batch(k kind, n int) []*packet {
 	all := make([]*packet, n)
 	for i := range all {

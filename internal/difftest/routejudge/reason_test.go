@@ -11,8 +11,8 @@ import (
 	"culvert/internal/route"
 )
 
-// expected says for some kinds which reasons have to be among those that the program counts, and for some that no
-// others are. Kinds whose packets go to any destination of the table have those of the destinations as well.
+// expected has the reasons that the program must count for packets of a kind. With only set it must count no other ones. Kinds
+// with packets to all destinations of the table have further reasons, those of the destinations.
 var expected = map[string]struct {
 	some []string
 	only bool
@@ -48,7 +48,7 @@ var expected = map[string]struct {
 	"6 back where it came from": {[]string{"pass route-redirect"}, true},
 }
 
-// TestReasons checks that packets are counted for what they are.
+// TestReasons checks that packets are counted under the right reasons.
 func TestReasons(t *testing.T) {
 	tr := newTrial(t, scenario{name: "reasons", simple: true, takes: flowInner}, 12, func(w *twin) *culvert { return attach(w, few) })
 	tr.explain = nil
@@ -60,7 +60,8 @@ func TestReasons(t *testing.T) {
 			continue
 		}
 		seen++
-		// On a busy machine the control plane may be late. Then the mirror is not believed, and the program asks the kernel.
+		// On a busy machine the control plane may be late. Then the program does not use the mirror and asks the kernel. Try
+		// again in this case.
 		for end := time.Now().Add(patience); ; {
 			wrong, asked := tr.wrongReasons(k, want.some, want.only)
 			if len(wrong) > 0 && asked && time.Now().Before(end) {
@@ -73,12 +74,13 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	if seen != len(expected) {
-		t.Errorf("%d of %d kinds are none of those that there are", len(expected)-seen, len(expected))
+		t.Errorf("%d of %d kinds do not exist", len(expected)-seen, len(expected))
 	}
 	tr.report()
 }
 
-// wrongReasons tries packets of a kind and says what they are wrongly counted as, and whether the kernel was asked for some.
+// wrongReasons tries packets of a kind. It returns what is wrong with the counters, and whether the program has asked the kernel
+// for some of the packets.
 func (tr *trial) wrongReasons(k kind, some []string, only bool) (wrong []string, asked bool) {
 	before := tr.fast.reasons()
 	tr.try(k, 100, tr.fast.fate)

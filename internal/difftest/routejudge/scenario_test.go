@@ -8,30 +8,31 @@ import (
 	"strings"
 )
 
-// scenario is how a host may be set up.
+// scenario is a configuration of the host.
 type scenario struct {
 	name string
-	// sysctls are written below /proc/sys/net, when the routes are there.
+	// sysctls are written below /proc/sys/net after the routes have been added.
 	sysctls [][2]string
-	// gone is set when routes go by themselves: then those that are to be deleted may be gone.
+	// gone says that the kernel removes some routes by itself, so that deleting a route may fail.
 	gone bool
-	// lines are for ip(8), after the routes.
+	// lines are commands for ip(8) that run after the routes have been added.
 	lines string
-	// tables are those that routes are put in; none: the main one.
+	// tables are the routing tables that get routes. If it is empty, only the main table does.
 	tables []int
+	// simple and locals are table.simple and table.locals.
 	simple bool
 	locals bool
-	// takes says which ordinary packets the fast path must forward; with a mirror.
+	// takes says which ordinary packets the fast path must forward when it has a mirror.
 	takes flow
-	// stays are ordinary packets that may be left to the kernel nevertheless.
-	stays func(p *packet) bool
-	// full says that the kernel checks IPv4 sources without rp_filter.
+	// exempt tells which of these packets may be left to the kernel nevertheless. It may be nil.
+	exempt func(p *packet) bool
+	// full says that the kernel checks IPv4 sources even without rp_filter.
 	full bool
-	// down are ports that nothing can be sent to.
+	// down are ports that are down, so that nothing can be sent to them.
 	down []int
 }
 
-// each makes settings for every port.
+// each returns a sysctl of every port.
 func each(family, name, value string) (all [][2]string) {
 	for i := range ports {
 		all = append(all, [2]string{fmt.Sprintf("%s/conf/%s/%s", family, portName(i), name), value})
@@ -39,16 +40,16 @@ func each(family, name, value string) (all [][2]string) {
 	return all
 }
 
-// both is each for IPv4 with what counts for all ports.
+// both is each for IPv4, with the sysctl for all ports.
 func both(name, value string) [][2]string {
 	return append(each("ipv4", name, value), [2]string{"ipv4/conf/all/" + name, value})
 }
 
-// stranger4 are IPv4 packets from where no network of the router's own is: the way back to such a source may be
-// anything, and what is not surely right is the kernel's.
+// stranger4 tells whether an IPv4 packet has a source outside of the router's own networks. The route back to such a source may
+// be any, and the fast path leaves sources that it cannot check to the kernel.
 func stranger4(p *packet) bool { return p.src.Is4() && p.src.As4()[0] != 10 }
 
-// sixByOne are packets of IPv6 by the ports that differ from the others.
+// sixByOne tells whether an IPv6 packet came in by one of the ports that these scenarios configure.
 func sixByOne(p *packet) bool { return p.src.Is6() && p.port >= 1 }
 
 func isIPv6(p *packet) bool { return p.src.Is6() }
@@ -64,28 +65,28 @@ var scenarios = []scenario{
 		name: "default routes that are simple", takes: flowInner, simple: true,
 		lines: "route add default via 10.1.2.4 dev p2\nroute add default via fe80::2:5 dev p2\n",
 	},
-	{name: "local routes", locals: true, full: true, takes: flowAddresses, stays: stranger4},
+	{name: "local routes", locals: true, full: true, takes: flowAddresses, exempt: stranger4},
 	{name: "paths by ports", takes: flowPorts, sysctls: [][2]string{
 		{"ipv4/fib_multipath_hash_policy", "1"}, {"ipv6/fib_multipath_hash_policy", "1"}}},
 	{name: "paths by inner headers or chosen fields", takes: flowNone, sysctls: [][2]string{
 		{"ipv4/fib_multipath_hash_policy", "2"}, {"ipv6/fib_multipath_hash_policy", "3"}, {"ipv6/fib_multipath_hash_fields", "42"}}},
 	{name: "paths with neighbors", takes: flowNone, sysctls: [][2]string{{"ipv4/fib_multipath_use_neigh", "1"}}},
-	{name: "strict sources, simple routes", simple: true, takes: flowInner, stays: stranger4,
+	{name: "strict sources, simple routes", simple: true, takes: flowInner, exempt: stranger4,
 		sysctls: [][2]string{{"ipv4/conf/all/rp_filter", "1"}}},
-	{name: "sources by port", takes: flowAddresses, stays: stranger4, sysctls: [][2]string{
+	{name: "sources by port", takes: flowAddresses, exempt: stranger4, sysctls: [][2]string{
 		{"ipv4/conf/p0/rp_filter", "1"}, {"ipv4/conf/p1/rp_filter", "2"}}},
 	{name: "strict sources, local routes", locals: true, full: true, takes: flowNone,
 		sysctls: [][2]string{{"ipv4/conf/all/rp_filter", "1"}}},
 	{name: "accept local", takes: flowNone, sysctls: append(each("ipv4", "accept_local", "1"), each("ipv4", "route_localnet", "1")...)},
 	{name: "directed broadcasts, source routes, no redirects", takes: flowAddresses, sysctls: slices.Concat(
 		both("bc_forwarding", "1"), both("accept_source_route", "1"), both("send_redirects", "0"))},
-	// IPv6 is forwarded by the setting for all; bpf_fib_lookup goes by that of the port.
-	{name: "not from one port", takes: flowAddresses, stays: sixByOne, sysctls: [][2]string{
+	// The kernel forwards IPv6 by the sysctl for all ports, bpf_fib_lookup by that of the port.
+	{name: "not from one port", takes: flowAddresses, exempt: sixByOne, sysctls: [][2]string{
 		{"ipv4/conf/p1/forwarding", "0"}, {"ipv6/conf/p1/forwarding", "0"}}},
-	{name: "from one port only", takes: flowAddresses, stays: sixByOne, sysctls: [][2]string{
+	{name: "from one port only", takes: flowAddresses, exempt: sixByOne, sysctls: [][2]string{
 		{"ipv4/ip_forward", "0"}, {"ipv4/conf/p2/forwarding", "1"}, {"ipv6/conf/all/forwarding", "0"},
 		{"ipv6/conf/p2/force_forwarding", "1"}, {"ipv6/conf/p1/forwarding", "1"}}},
-	{name: "IPv6 off on a port", takes: flowAddresses, gone: true, stays: isIPv6, sysctls: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
+	{name: "IPv6 off on a port", takes: flowAddresses, gone: true, exempt: isIPv6, sysctls: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
 	{name: "route MTU of the path", takes: flowAddresses, sysctls: [][2]string{{"ipv4/ip_forward_use_pmtu", "1"}}},
 	{name: "port down", takes: flowAddresses, gone: true, down: []int{2}, lines: "link set p2 down\n"},
 	{
@@ -99,6 +100,7 @@ var scenarios = []scenario{
 	},
 }
 
+// rules returns commands that add routing rules.
 func rules(selectors ...string) string {
 	var b strings.Builder
 	for i, s := range selectors {
@@ -107,7 +109,7 @@ func rules(selectors ...string) string {
 	return b.String()
 }
 
-// rules6 marks the lines: ip(8) takes the family of a rule without addresses from its command line.
+// rules6 is rules for IPv6. It marks the lines, since ip(8) takes the family of a rule without addresses from its options.
 func rules6(selectors ...string) string {
 	return strings.ReplaceAll(rules(selectors...), "rule add", six+"rule add")
 }

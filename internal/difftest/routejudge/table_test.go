@@ -9,30 +9,30 @@ import (
 	"strings"
 )
 
-// entry is one line of a table, as ip(8) takes it after "route add" and "route del".
+// entry is a route with the commands of ip(8) that add and delete it.
 type entry struct {
 	prefix   netip.Prefix
 	add, del string
-	// key is what the kernel tells routes apart by.
+	// key has the attributes by which the kernel distinguishes routes.
 	key string
 }
 
-// mainTable is the number of the table that routes are in by default.
+// mainTable is the number of the main routing table.
 const mainTable = 254
 
-// table is what the generator has put into the kernel.
+// table is a model of the routes that the generator has added to the kernel.
 type table struct {
 	routes []entry
 	keys   map[string]bool
-	// simple tables have only routes that say the same of all packets to a destination.
+	// simple says that only routes are added which treat all packets to a destination alike.
 	simple bool
-	// locals is for routes of type local that do not come from addresses.
+	// locals says that routes of type local are added too, besides those of the host's addresses.
 	locals bool
-	// ids are the tables that routes are put in.
+	// ids are the numbers of the tables that get routes.
 	ids []int
 }
 
-// pick returns an address in, at an edge of or next to a prefix of the table; the zero value of an empty one.
+// pick returns an address in, at an edge of or next to a prefix of the table. It may find none, and then returns the zero value.
 func (t *table) pick(g *generator, v6 bool) netip.Addr {
 	for range 8 {
 		if len(t.routes) == 0 {
@@ -58,6 +58,7 @@ func (t *table) pick(g *generator, v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
+// lastOf returns the last address of a prefix.
 func lastOf(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
@@ -67,6 +68,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
+// within returns a random address of a prefix.
 func (g *generator) within(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
@@ -78,7 +80,7 @@ func (g *generator) within(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// prefix invents one, often inside another of the table, so that longest matches are nested.
+// prefix returns a random prefix of one of the lengths. It is often inside another prefix of the table, so that prefixes nest.
 func (g *generator) prefix(v6 bool, lengths ...int) netip.Prefix {
 	bits := one(g, lengths...)
 	if a := g.table.pick(g, v6); a.IsValid() && g.IntN(3) > 0 && inPool(a) {
@@ -93,7 +95,7 @@ func (g *generator) prefix(v6 bool, lengths ...int) netip.Prefix {
 	return netip.PrefixFrom(g.within(pool), bits).Masked()
 }
 
-// inPool tells whether the addresses around are the generator's to use.
+// inPool tells whether an address is in the networks that the generator uses for routes.
 func inPool(a netip.Addr) bool {
 	if a.Is6() {
 		return netip.MustParsePrefix("2001:db8::/32").Contains(a)
@@ -102,10 +104,10 @@ func inPool(a netip.Addr) bool {
 	return b[0] >= 20 && b[0] < 30
 }
 
-// nobody ends the address of a gateway that does not answer.
+// nobody is the end of the address of a gateway that does not answer.
 const nobody = ".100"
 
-// way is a gateway on a port, as ip(8) takes it.
+// way returns a random gateway, in the syntax of ip(8).
 func (g *generator) way(v6 bool) string {
 	port := g.IntN(ports)
 	host := firstHost + g.IntN(4)
@@ -126,7 +128,7 @@ func (g *generator) way(v6 bool) string {
 	return fmt.Sprintf("via 10.1.%d.%d dev p%d", port, host, port)
 }
 
-// route invents a route that the table does not have.
+// route returns a random route that is not in the table.
 func (g *generator) route() entry {
 	for {
 		r := g.anyRoute(g.chance(2), one(g, g.table.ids...))
@@ -136,6 +138,7 @@ func (g *generator) route() entry {
 	}
 }
 
+// anyRoute returns a random route, which may be in the table already.
 func (g *generator) anyRoute(v6 bool, tableID int) entry {
 	lengths := []int{8, 10, 12, 13, 16, 16, 18, 20, 22, 23, 24, 24, 24, 24, 25, 28, 31, 32, 32}
 	metrics := []int{0, 0, 0, 10, 20}
@@ -151,7 +154,7 @@ func (g *generator) anyRoute(v6 bool, tableID int) entry {
 		typ = one(g, "unreachable ", "prohibit ", "blackhole ", "throw ")
 	case n < 5 && g.table.locals:
 		typ, out = "local ", "dev lo"
-	case n < 7: // a network without a gateway, small, for each unknown neighbor costs the host an entry
+	case n < 7: // a network without a gateway. It is small, since each unknown neighbor costs the host an entry.
 		prefix = g.prefix(v6, map[bool][]int{false: {30, 31, 32}, true: {126, 127, 128}}[v6]...)
 		out = fmt.Sprintf("dev p%d", g.IntN(ports))
 	case n < 13 && !g.table.simple:
@@ -178,12 +181,13 @@ func (g *generator) anyRoute(v6 bool, tableID int) entry {
 	}
 }
 
+// multipath returns two to four next hops, in the syntax of ip(8).
 func (g *generator) multipath(v6 bool) string {
 	var b strings.Builder
 	seen := make(map[string]bool)
 	for n := 2 + g.IntN(3); len(seen) < n; {
 		way := g.way(v6)
-		if !seen[way] { // IPv6 refuses the same twice
+		if !seen[way] { // IPv6 refuses equal next hops
 			fmt.Fprintf(&b, "nexthop %s weight %d ", way, one(g, 1, 1, 2, 5, 255))
 		}
 		seen[way] = true
@@ -191,7 +195,7 @@ func (g *generator) multipath(v6 bool) string {
 	return b.String()
 }
 
-// The numbers of next hop objects: those of IPv6 have 100 more, groups start at 51.
+// IDs of next hop objects: single ones are 1 to nexthops, groups start at group0. Those of IPv6 are higher by family6.
 const (
 	nexthops = 12
 	groups   = 4
@@ -199,6 +203,7 @@ const (
 	group0   = 51
 )
 
+// nexthopID returns the ID of a random next hop object.
 func (g *generator) nexthopID(v6 bool) int {
 	id := 1 + g.IntN(nexthops)
 	if g.chance(3) && !g.table.simple {
@@ -210,7 +215,7 @@ func (g *generator) nexthopID(v6 bool) int {
 	return id
 }
 
-// nexthopObjects makes the objects that routes refer to.
+// nexthopObjects returns the commands that add the next hop objects.
 func (g *generator) nexthopObjects() string {
 	var b strings.Builder
 	for _, v6 := range []bool{false, true} {
@@ -219,12 +224,13 @@ func (g *generator) nexthopObjects() string {
 			base = family6
 		}
 		for n := 1; n <= nexthops; n++ {
-			if n == nexthops && !v6 { // ip(8) makes it one of IPv4
+			if n == nexthops && !v6 { // ip(8) makes blackholes IPv4 objects
 				fmt.Fprintf(&b, "nexthop add id %d blackhole\n", base+n)
 			} else {
 				way := g.way(v6)
 				for strings.Contains(way, nobody) {
-					// Groups avoid gateways that have not answered, which only the kernel that has asked knows.
+					// Groups avoid gateways that do not answer. The twins would differ: only a kernel that has asked
+					// knows that a gateway does not.
 					way = g.way(v6)
 				}
 				fmt.Fprintf(&b, "nexthop add id %d %s\n", base+n, way)
@@ -238,7 +244,7 @@ func (g *generator) nexthopObjects() string {
 	return b.String()
 }
 
-// fill adds routes and returns the lines for it.
+// fill adds n routes to the table and returns the commands for them.
 func (g *generator) fill(n int) string {
 	var b strings.Builder
 	for range n {
@@ -249,7 +255,7 @@ func (g *generator) fill(n int) string {
 	return b.String()
 }
 
-// churn takes routes away and adds others.
+// churn deletes n routes, adds as many others, and returns the commands.
 func (g *generator) churn(n int) string {
 	var b strings.Builder
 	for range n {

@@ -21,7 +21,7 @@ import (
 // plane is the data plane as the control plane sees it.
 type plane = route.Plane
 
-// few is a mirror for small tables.
+// few sizes a mirror for small tables.
 var few = routeplane.Options{Blocks4: 512, Blocks6: 2048}
 
 const streamRoutes = "route add 20.0.0.0/8 via 10.1.1.2 dev p1\nroute add 21.0.0.0/8 via 10.1.2.3 dev p2\n" +
@@ -29,7 +29,7 @@ const streamRoutes = "route add 20.0.0.0/8 via 10.1.1.2 dev p1\nroute add 21.0.0
 
 var streamDsts = []string{"20.1.2.3", "21.255.0.1", "10.1.1.7", "2001:db8::7", "2001:db8:ffff::1", "fd00:1:2::9"}
 
-// run is a control plane on the calling thread's namespace until the context ends.
+// run runs a control plane in the calling thread's network namespace until ctx ends.
 func (c *culvert) run(ctx context.Context, p plane, status *route.Status) error {
 	err := route.Run(ctx, route.Options{Plane: p, Status: status})
 	if errors.Is(err, context.Canceled) {
@@ -43,8 +43,8 @@ func current(s *route.Status) bool {
 	return now.IPv4.Current && now.IPv6.Current
 }
 
-// TestKilledUnderLoad kills and stops the control plane under load and starts it again: the program asks the kernel
-// meanwhile, and nothing is lost.
+// TestKilledUnderLoad kills or stops the control plane under load and starts it again. Meanwhile the program asks the kernel, and
+// no packet is lost.
 func TestKilledUnderLoad(t *testing.T) {
 	settle(t)
 	w := newTwin(t)
@@ -82,7 +82,7 @@ func TestKilledUnderLoad(t *testing.T) {
 	s.report()
 }
 
-// TestRestartUnderLoad replaces the process: the program is swapped under load.
+// TestRestartUnderLoad starts the process again, which swaps the program under load.
 func TestRestartUnderLoad(t *testing.T) {
 	settle(t)
 	w := newTwin(t)
@@ -100,7 +100,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	s.through(func() error {
 		for range 3 {
 			if last != nil {
-				last.Close() // as a process does that ends
+				last.Close() // as when a process ends
 			}
 			o := few
 			inst, err := datapath.Attach(datapath.Options{Name: "restarted", Interfaces: names, Parts: []datapath.Part{routeplane.NewPart(o)}})
@@ -132,14 +132,14 @@ func TestRestartUnderLoad(t *testing.T) {
 	s.report()
 }
 
-// gateways are what a route has led to, and when.
+// gateways records which gateways a route had at what times.
 type gateways struct {
 	sync.Mutex
 	began, ended map[[6]byte][]time.Time
 }
 
-// valid tells whether the route may have led to a gateway at a time between sent and received, give or take what
-// the fast path may be behind.
+// valid tells whether the route had a gateway at some time between sent and received. It allows for the delay with which the fast
+// path follows the kernel.
 func (g *gateways) valid(m [6]byte, sent, received time.Time) bool {
 	g.Lock()
 	defer g.Unlock()
@@ -154,8 +154,8 @@ func (g *gateways) valid(m [6]byte, sent, received time.Time) bool {
 	return false
 }
 
-// TestChurnUnderLoad moves routes while packets take them: each has to take a way that was right when it came or
-// shortly before, and none may be lost.
+// TestChurnUnderLoad changes routes under load. Each packet has to go to a gateway that the route had when the packet came, or
+// shortly before. None may be lost.
 func TestChurnUnderLoad(t *testing.T) {
 	settle(t)
 	w := newTwin(t)
@@ -193,11 +193,11 @@ func TestChurnUnderLoad(t *testing.T) {
 		t.Errorf("%d of %d packets went where no route had led for %v", wrong, s.sent, stale)
 	}
 	if len(taken) < 8 || mirrored == 0 {
-		t.Errorf("%d gateways were taken and %d packets went by the mirror: that shows nothing", len(taken), mirrored)
+		t.Errorf("%d gateways were taken and %d packets went by the mirror: the test has tested nothing", len(taken), mirrored)
 	}
 }
 
-// moveRoutes changes the routes to two destinations, one of each family, again and again.
+// moveRoutes changes the gateways of two routes, one of each IP version, again and again.
 func moveRoutes(w *twin, ways []*gateways, dsts []string, times int) error {
 	h, err := netlink.NewHandle()
 	if err != nil {
@@ -239,7 +239,7 @@ func moveRoutes(w *twin, ways []*gateways, dsts []string, times int) error {
 	return nil
 }
 
-// TestOverrunUnderLoad has the kernel drop notifications: the mirror must not be believed until all was read again.
+// TestOverrunUnderLoad makes the kernel drop notifications. The mirror must not be used until all tables were read again.
 func TestOverrunUnderLoad(t *testing.T) {
 	settle(t)
 	kernel, fast := newTwin(t), newTwin(t)
@@ -261,7 +261,7 @@ func TestOverrunUnderLoad(t *testing.T) {
 	})
 	s.report()
 	if n := status.Load().Overruns; n == 0 {
-		t.Error("no notification was lost: that shows nothing")
+		t.Error("no notification was lost: the test has tested nothing")
 	}
 	kernel.enter()
 	kernel.ip(more)

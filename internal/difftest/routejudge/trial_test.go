@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// trial is a host set up twice, and a fast path before it.
+// trial is two equal hosts, twins, one of them with the fast path.
 type trial struct {
 	*court
 	t    *testing.T
@@ -18,7 +18,7 @@ type trial struct {
 	undo [][2]string
 }
 
-// newTrial sets up the routes of a scenario.
+// newTrial sets up twins with the routes of a scenario.
 func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert) *trial {
 	t.Helper()
 	settle(t)
@@ -42,7 +42,7 @@ func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert
 	return tr
 }
 
-// begin makes the settings of a scenario, and a court for it.
+// begin applies the sysctls of a scenario, and makes a court for it.
 func (tr *trial) begin(s scenario) {
 	kernel := tr.kernel
 	tr.s, tr.undo = s, nil
@@ -58,11 +58,11 @@ func (tr *trial) begin(s scenario) {
 	}
 	tr.court = newCourt(tr.t, kernel, tr.g)
 	tr.name, tr.again = s.name, tr.fast.fate
-	tr.takes, tr.stays, tr.down, tr.explain = s.takes, s.stays, s.down, tr.fast.explain
+	tr.takes, tr.exempt, tr.down, tr.explain = s.takes, s.exempt, s.down, tr.fast.explain
 	tr.asks = !s.simple
 }
 
-// end takes the settings back.
+// end restores the sysctls.
 func (tr *trial) end() {
 	slices.Reverse(tr.undo)
 	for _, w := range []*twin{tr.kernel, tr.fast.twin} {
@@ -86,7 +86,7 @@ func (tr *trial) churn(n int) {
 	}
 }
 
-// hosts groups scenarios that differ by nothing but settings.
+// hosts groups scenarios that differ only in sysctls, so that they can use the same twins.
 func hosts(all []scenario) (groups [][]scenario) {
 	index := make(map[string]int)
 	for _, s := range all {

@@ -16,9 +16,9 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// Kernels without VLAN and VRF devices cannot judge these; Debian's, in guests, can.
+// These tests need a kernel with VLAN and VRF devices as the judge. They run in guests with Debian's kernels.
 
-// tagged puts 802.1Q tags in front of what is in a frame.
+// tagged inserts 802.1Q tags with the given VLAN IDs into a frame, the outermost first.
 func tagged(frame []byte, ids ...uint16) []byte {
 	for _, id := range slices.Backward(ids) {
 		frame = slices.Insert(frame, 12, 0x81, 0x00, byte(id>>8), byte(id))
@@ -26,7 +26,7 @@ func tagged(frame []byte, ids ...uint16) []byte {
 	return frame
 }
 
-// lan4 and lan6 are the hosts of a VLAN.
+// lan4 and lan6 return the address of host n of a VLAN.
 func lan4(vlan, n int) netip.Addr { return addr4(10, 2, vlan, n) }
 
 func lan6(vlan, n int) netip.Addr {
@@ -35,7 +35,7 @@ func lan6(vlan, n int) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// vlans are two networks on p0 and p1 with a tag, behind each of which there is another network.
+// vlans returns the commands that set up a VLAN on p0 and one on p1, each with a gateway to another network.
 func vlans() string {
 	var b strings.Builder
 	for port, id := range map[int]int{0: 10, 1: 20} {
@@ -50,7 +50,8 @@ func vlans() string {
 	return b.String()
 }
 
-// tagKind makes packets that come in by a port with the tags given, to one of some destinations.
+// tagKind returns a kind of packets that come in by a port with the given tags. Src has the source for IPv4 and for IPv6. Dst are
+// the destinations, one of which each packet goes to.
 func tagKind(name string, ordinary bool, port int, tags []uint16, src, dst []string) kind {
 	return kind{name, func(g *generator, p *packet) {
 		p.port = port
@@ -92,14 +93,14 @@ func vlanKinds() []kind {
 	}
 }
 
-// judgeTags tries packets of kinds on two routers that lines have set up.
+// judgeTags tries packets of some kinds on twins that are set up by the commands in lines.
 func judgeTags(t *testing.T, lines string, kinds []kind, takes flow) {
 	settle(t)
 	kernel, fast := newTwin(t), newTwin(t)
 	for _, w := range []*twin{kernel, fast} {
 		w.enter()
 		w.ip(lines)
-		// Neighbors of VLAN devices say who they are without being asked; here they are too late for that.
+		// Discard the packets that a router sends when its VLAN devices come up.
 		w.wire.drain()
 	}
 	c := newCourt(t, kernel, newGenerator(7))
@@ -123,7 +124,7 @@ func judgeTags(t *testing.T, lines string, kinds []kind, takes flow) {
 
 func TestVLANs(t *testing.T) { judgeTags(t, vlans(), vlanKinds(), flowInner) }
 
-// A VRF has routes of its own for what comes in by its ports.
+// TestVRF: packets that come in by the ports of a VRF are routed by the table of the VRF.
 func TestVRF(t *testing.T) {
 	lines := "link add red type vrf table 500\nlink set red up\n"
 	for _, port := range []int{1, 2} {
