@@ -82,8 +82,8 @@ lint: ## check format, vet, staticcheck, licence lines, file lengths, tests name
 	@echo docs; scripts/check-docs.sh
 	@echo imports; scripts/check-imports.sh
 	@echo stages; scripts/check-stages.sh
-	@echo vet; $(GO) vet ./...
-	@echo staticcheck; $(GO) tool staticcheck ./...
+	@echo vet; $(GO) vet ./... && $(GO) vet -tags example ./internal/example ./internal/stages
+	@echo staticcheck; $(GO) tool staticcheck ./... && $(GO) tool staticcheck -tags example ./internal/example ./internal/stages
 
 peers: build ## build what the lab compares with: the reference router and its control services
 	bin/culvert lab build

@@ -11,9 +11,7 @@
 
 #include "stages.h"
 
-#ifdef CULVERT_EXAMPLE
 #include "example/stage.h"
-#endif
 #include "lb/stage.h"
 #include "route/stage.h"
 #include "scion/flow_hash.h"

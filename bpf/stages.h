@@ -6,13 +6,8 @@
  * This is the only file that knows all stages. Each stage is a folder; core/ and the other stages know nothing of it.
  * Programs include this file before anything of core/.
  */
-#ifdef CULVERT_EXAMPLE /* objects for tests alone */
 #include "example/needs.h"
 #include "example/reasons.h"
-#define EXAMPLE_STAGE(STAGE) STAGE(example, EXAMPLE)
-#else
-#define EXAMPLE_STAGE(STAGE)
-#endif
 #include "filter/reasons.h"
 #include "lb/needs.h"
 #include "lb/reasons.h"
@@ -34,7 +29,7 @@
 	STAGE(lb, LB)                     \
 	STAGE(scion, SCION)               \
 	STAGE(lb_unclaimed, LB_UNCLAIMED) \
-	EXAMPLE_STAGE(STAGE)              \
+	EXAMPLE(STAGE, example, EXAMPLE)  \
 	STAGE(route, ROUTE)
 
 /* Programs in front of the pipeline. Their reasons are counted with those of the stages. */

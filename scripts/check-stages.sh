@@ -15,7 +15,8 @@ while read -r dep; do
   esac
 done < <("${CLANG:-clang-19}" -MM -D__TARGET_ARCH_x86 '-DSTAGES(STAGE)=' -I. -I/usr/include/x86_64-linux-gnu core/*.h | sed 's/^[^:]*: *//' | tr -d '\\' | tr -s ' ' '\n' | sed '/^$/d' | sort -u)
 
-if grep -nE '\b(scion|lb|route|filter|decap)_|\b(SCION|LB|ROUTE|FILTER|DECAP)_' core/*.h; then
+stages=$(printf '%s\n' */reasons.h | cut -d/ -f1 | grep -vx core | paste -sd'|')
+if grep -nE "\b($stages|${stages^^})_" core/*.h; then
   echo "headers of bpf/core name a stage: see above" >&2
   bad=1
 fi

@@ -12,6 +12,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Those that take longest begin first, so that none is left over at the end.
 readonly longest=(internal/datapath internal/filter/filterplane internal/e2e internal/bench/scenario internal/bench/scenario/lbrun internal/lab cmd/culvert internal/difftest/routejudge internal/lb/announce internal/lb/lbplane internal/scion/scionplane)
 
+# Those with a stage of their own, which other programs do not have: they are built with the tag of the same name.
+readonly tagged=(internal/example)
+
 # Those that look at the kernel's own threads, which are only among the host's processes.
 readonly host=(internal/datapath internal/bench/load internal/bench/scenario internal/bench/scenario/filterrun)
 
@@ -69,7 +72,7 @@ read -ra only <<<"${ONLY:-}"
 # directories PACKAGE... lists those that have tests, by their directory.
 directories() {
   (($#)) || return 0
-  go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "$@" | sed "s,^$PWD/,," | sort
+  go list -tags "$(IFS=,; echo "${tagged[*]##*/}")" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' "$@" | sed "s,^$PWD/,," | sort
 }
 
 rm -rf out/tests out/test-*.log
@@ -97,7 +100,7 @@ done
 tasks+=("${unit[@]/#/unit }")
 
 echo "building the tests of $((${#unit[@]} + ${#root[@]})) packages"
-mapfile -t packages < <(printf './%s\n' "${unit[@]}" "${root[@]}")
+mapfile -t packages < <(printf '%s\n' "${unit[@]}" "${root[@]}" | grep -vxF "$(printf '%s\n' "${tagged[@]}")" | sed 's,^,./,')
 race=()
 if [[ $which == race ]]; then
   race=(-race)
@@ -106,7 +109,10 @@ if [[ $which == race ]]; then
   rm -f out/race.*
   go build -race -o bin/culvert ./cmd/culvert
 fi
-go test -c "${race[@]}" -ldflags='-s -w' -o out/tests/ "${packages[@]}"
+((${#packages[@]} == 0)) || go test -c "${race[@]}" -ldflags='-s -w' -o out/tests/ "${packages[@]}"
+for dir in "${tagged[@]}"; do
+  if has "$dir" "${root[@]}"; then go test -c "${race[@]}" -tags "${dir##*/}" -ldflags='-s -w' -o out/tests/ "./$dir"; fi
+done
 echo "running them, ${TASKS:=6} at a time"
 printf '%s\n' "${tasks[@]}" | xargs -P "$TASKS" -L 1 scripts/test.sh task || status=1
 

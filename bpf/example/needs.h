@@ -2,6 +2,13 @@
 #ifndef CULVERT_EXAMPLE_NEEDS_H
 #define CULVERT_EXAMPLE_NEEDS_H
 
+/* The stage is in objects for tests alone: others have none of it but these lines. Another stage needs none of this. */
+#ifdef CULVERT_EXAMPLE
+#define EXAMPLE(STAGE, name, NAME) STAGE(name, NAME)
+#else
+#define EXAMPLE(STAGE, name, NAME)
+#endif
+
 #define EXAMPLE_ON example_on
 #define EXAMPLE_NEEDS (PARSE_IP | NEEDS_REWRITE)
 #define EXAMPLE_PORT

@@ -2,6 +2,8 @@
 #ifndef CULVERT_EXAMPLE_STAGE_H
 #define CULVERT_EXAMPLE_STAGE_H
 
+#ifdef CULVERT_EXAMPLE
+
 #include "core/reason.h"
 #include "core/rewrite.h"
 
@@ -57,5 +59,7 @@ static __always_inline int example_stage(struct xdp_md *ctx, struct packet *pkt)
 		rewrite_to(pkt, &to->addr, to->port);
 	return REASON_NONE;
 }
+
+#endif /* CULVERT_EXAMPLE */
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package example
+//go:build example
+
+package example_test
 
 import (
 	"bytes"
@@ -50,7 +52,7 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{reasons: make(map[string]uint32)}
-	spec, err := loadPipeline()
+	spec, err := bpfobj.LoadPipeline()
 	must(t, err)
 	var names *btf.Enum
 	must(t, spec.Types.TypeByName("reason", &names))
@@ -69,7 +71,7 @@ func newBed(t *testing.T) *bed {
 	t.Cleanup(pipeline.Close)
 	b.maps, b.rx = pipeline.Maps, pipeline.Programs["rx"]
 
-	spec, err = loadFront()
+	spec, err = bpfobj.LoadExample()
 	must(t, err)
 	end := tunnelEnd.As4()
 	must(t, spec.Variables["example_local"].Set(bpfobj.Native.Uint32(end[:])))
@@ -82,7 +84,7 @@ func newBed(t *testing.T) *bed {
 	b.front = front.Programs["example_front"]
 	must(t, front.Maps["example_rest"].Put(uint32(0), b.rx))
 
-	var port pipelinePort
+	var port bpfobj.PipelinePort
 	port.Slot = 1
 	for i := range port.Mac {
 		port.Mac[i] = bpfobj.Native.Uint16(ownMAC[2*i:])
@@ -100,15 +102,15 @@ func (b *bed) routes(t *testing.T) {
 	number := uint32(0)
 	for name, n := range networks {
 		number++
-		hop := pipelineRouteHop{Action: uint8(pipelineRouteActionROUTE_FORWARD), Dev: 2}
+		hop := bpfobj.PipelineRouteHop{Action: uint8(bpfobj.PipelineRouteActionROUTE_FORWARD), Dev: 2}
 		hop.Hop.Port, hop.Hop.Mtu, hop.Hop.Dmac, hop.Hop.Smac = 2, 1500, [6]byte(gatewayMAC), [6]byte(ownMAC)
 		switch name {
 		case "own":
 			hop.Dev, hop.Hop.Port = 3, 3
 		case "blackhole":
-			hop = pipelineRouteHop{Action: uint8(pipelineRouteActionROUTE_BLACKHOLE)}
+			hop = bpfobj.PipelineRouteHop{Action: uint8(bpfobj.PipelineRouteActionROUTE_BLACKHOLE)}
 		case "resolve":
-			hop = pipelineRouteHop{Action: uint8(pipelineRouteActionROUTE_RESOLVE), Dev: 2}
+			hop = bpfobj.PipelineRouteHop{Action: uint8(bpfobj.PipelineRouteActionROUTE_RESOLVE), Dev: 2}
 		case "vlan":
 			hop.Dev, hop.Hop.Vlan = 4, 0x1000+vlanOut
 		}
@@ -123,9 +125,9 @@ func (b *bed) routes(t *testing.T) {
 func (b *bed) forget(t *testing.T) {
 	t.Helper()
 	m := b.maps["example_targets"]
-	var keys []pipelineExampleService
-	var key pipelineExampleService
-	var value pipelineExampleTarget
+	var keys []bpfobj.PipelineExampleService
+	var key bpfobj.PipelineExampleService
+	var value bpfobj.PipelineExampleTarget
 	for it := m.Iterate(); it.Next(&key, &value); {
 		keys = append(keys, key)
 	}
@@ -138,12 +140,12 @@ func (b *bed) forget(t *testing.T) {
 func (b *bed) translate(t *testing.T, p packet, to netip.AddrPort) {
 	t.Helper()
 	b.forget(t)
-	key := pipelineExampleService{Port: bpfobj.Wire16(p.dst.Port()), Proto: 6}
+	key := bpfobj.PipelineExampleService{Port: bpfobj.Wire16(p.dst.Port()), Proto: 6}
 	if p.udp {
 		key.Proto = 17
 	}
 	key.Addr.W = bpfobj.AddrWords(p.dst.Addr())
-	value := pipelineExampleTarget{Port: bpfobj.Wire16(to.Port())}
+	value := bpfobj.PipelineExampleTarget{Port: bpfobj.Wire16(to.Port())}
 	value.Addr.W = bpfobj.AddrWords(to.Addr())
 	must(t, b.maps["example_targets"].Put(key, value))
 	key.Port = 0 // for packets without ports
@@ -182,7 +184,7 @@ func (b *bed) counts(t *testing.T) map[string]uint64 {
 	t.Helper()
 	counts := make(map[string]uint64)
 	for name, reason := range b.reasons {
-		var perCPU []pipelineCounter
+		var perCPU []bpfobj.PipelineCounter
 		err := b.maps["counters"].Lookup(reason&(1<<9-1), &perCPU) // REASON_INDEX, of slot 0
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			continue

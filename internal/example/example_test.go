@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package example
+//go:build example
+
+package example_test
 
 import (
 	"bytes"

@@ -3,20 +3,27 @@
 package stages
 
 import (
-	"strings"
 	"testing"
 
 	"culvert/internal/datapath"
+	"culvert/internal/reason"
 	"culvert/internal/testbed"
 )
 
-// The pages for operators must explain each reason once, under its verdict, and no other: those of the IP router,
-// of the filter and of the load balancer on pages of their own.
+// The pages for operators must explain each reason once, under its verdict, and no other: those of a stage on the page with its
+// name, those of no stage on that of the SCION router.
 func TestReasonsAreDocumented(t *testing.T) {
-	const scion, route, filter, lb = "../../docs/scion.md", "../../docs/route.md", "../../docs/filter.md", "../../docs/lb.md"
+	pages := make(map[testbed.Explained]string) // by reason
 	explained := make(map[string]map[testbed.Explained]int)
-	for _, path := range []string{scion, route, filter, lb} {
-		explained[path] = testbed.ExplainedReasons(t, path)
+	for _, s := range reason.Stages() {
+		page := "../../docs/" + map[bool]string{true: "scion", false: s.Name}[s.Name == "core"] + ".md"
+		if s.Name == "decap" {
+			continue // its page is tested with its program
+		}
+		for _, r := range s.Reasons {
+			pages[testbed.Explained{Verdict: r.Verdict, Name: r.Name}] = page
+		}
+		explained[page] = testbed.ExplainedReasons(t, page)
 	}
 	for _, r := range datapath.Reasons() {
 		if r.Name == "" {
@@ -26,16 +33,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 			t.Errorf("nothing explains %s %s: run make generate", r.Verdict, r.Name)
 		}
 		name := testbed.Explained{Verdict: string(r.Verdict), Name: r.Name}
-		path := scion
-		if r.Name == "route" || strings.HasPrefix(r.Name, "route-") {
-			path = route
-		}
-		if r.Name == "filter" || strings.HasPrefix(r.Name, "filter-") {
-			path = filter
-		}
-		if strings.HasPrefix(r.Name, "lb-") {
-			path = lb
-		}
+		path := pages[name]
 		if n := explained[path][name]; n != 1 {
 			t.Errorf("%s explains %s %s %d times, want once: it is in bpf/*/reasons.h",
 				path, r.Verdict, r.Name, n)

@@ -4,7 +4,10 @@
 package stages
 
 import (
+	"slices"
+
 	"culvert/internal/config"
+	"culvert/internal/example"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/route/routestage"
@@ -14,12 +17,13 @@ import (
 
 // All returns the stages in the order in which a packet meets them.
 func All() []stage.Stage {
-	return []stage.Stage{
+	return slices.DeleteFunc([]stage.Stage{
 		filterstage.Stage{},
 		lbstage.Stage{},
 		scion.Stage{},
+		example.Stage, // nil except in its own tests
 		routestage.Stage{},
-	}
+	}, func(s stage.Stage) bool { return s == nil })
 }
 
 // Parts returns the tables of all stages.
