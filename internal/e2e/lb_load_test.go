@@ -30,7 +30,7 @@ type webConn struct {
 	// What a load has one for.
 	kind, vip, backend string
 	timeout            time.Duration
-	// steps tells how far it has come: each is as much as the buffers of its ends hold a few of.
+	// steps counts the progress of the connection, in steps of stepSize bytes.
 	steps atomic.Uint64
 	left  int // bytes until the next step
 	// spared connections may break, finishing ones are to end soon.
@@ -44,7 +44,7 @@ const (
 	// stepSize is how many bytes are a step, and pace how long it takes at least.
 	stepSize = 16 << 10
 	pace     = 20 * time.Millisecond
-	// socketBuffer is small: what is in it has come before.
+	// socketBuffer is small, so that little of what a connection reads was received before.
 	socketBuffer = 64 << 10
 	// farther is how many steps show that data flow: several buffers.
 	farther = 24
@@ -91,7 +91,7 @@ func dialWebWithin(l *lab.Lab, vip netip.AddrPort, timeout time.Duration) (*webC
 	return c, nil
 }
 
-// client is the end that the client has.
+// client returns the client's address and port.
 func (c *webConn) client() netip.AddrPort { return c.LocalAddr().(*net.TCPAddr).AddrPort() }
 
 // retransmissions is how often the client has sent something again.
@@ -137,7 +137,7 @@ func (c *webConn) text(method, path string, body io.Reader, length int64) (strin
 	return strings.TrimSpace(string(b)), err
 }
 
-// name asks who is at the other end.
+// name asks for the name of the backend.
 func (c *webConn) name() (string, error) { return c.text("GET", "/", nil, 0) }
 
 // paced is called for what moves in either direction: it counts, takes its time, and is patient only for so long.
@@ -193,7 +193,7 @@ func (c *webConn) download() error {
 	}
 }
 
-// same wants the backend to be the one that it was.
+// same checks that the connection still has the same backend.
 func (c *webConn) same() error {
 	name, err := c.name()
 	if err == nil && name != c.backend {
@@ -218,7 +218,7 @@ func (c *webConn) upload() error {
 	return err
 }
 
-// ask makes a small request.
+// ask sends a small request.
 func (c *webConn) ask() error {
 	c.paced(stepSize)
 	return c.same()
@@ -318,7 +318,7 @@ func (w *webLoad) open() error {
 	}
 }
 
-// moves waits until all connections have moved on, and reports those that do not.
+// moves waits until all connections have made progress, and reports those that do not.
 func (w *webLoad) moves() {
 	w.b.Helper()
 	before := make([]uint64, len(w.conns))
@@ -378,7 +378,7 @@ func (w *webLoad) finish(backends ...string) {
 	}
 }
 
-// end finishes everything. More than once is no harm.
+// end finishes all connections. It may be called more than once.
 func (w *webLoad) end() {
 	w.b.Helper()
 	w.finish(providers...)

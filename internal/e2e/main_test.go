@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests the culvert binary from outside: in labs of network namespaces, between the
-// real SCION programs, under load with counted packets.
+// Package e2e tests the culvert binary end to end: in labs of network namespaces, together with the real SCION programs, under
+// load with counted packets.
 package e2e
 
 import (
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runTests(m))
 }
 
-// runTests gives what culvert keeps from run to run a place that is gone after the tests.
+// runTests runs the tests with a temporary directory for the state that culvert keeps from run to run.
 func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "culvert-e2e-")
 	if err != nil {
@@ -51,7 +51,7 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// labs are those that are up.
+// labs holds the labs that are up.
 var labs sync.Map
 
 // downOnSignal takes all labs down when the tests are interrupted.
@@ -78,7 +78,7 @@ func root() string {
 
 func program() string { return filepath.Join(root(), "bin", "culvert") }
 
-// checkBinary refuses to test yesterday's binary.
+// checkBinary returns an error if the binary is older than the sources.
 func checkBinary() error {
 	built, err := os.Stat(program())
 	if err != nil {
@@ -143,7 +143,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// wait polls until done answers true.
+// wait polls until done returns true.
 func wait(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !done(); time.Sleep(2 * time.Millisecond) {
@@ -153,7 +153,7 @@ func wait(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// culvert runs the binary in a namespace of a lab to its end and wants it to succeed.
+// culvert runs the binary in a namespace of a lab and returns its output. The test fails if the command does.
 func culvert(t *testing.T, l *lab.Lab, ns string, args ...string) string {
 	t.Helper()
 	out, err := l.Run(t.Context(), ns, append([]string{program()}, args...)...)
@@ -163,7 +163,7 @@ func culvert(t *testing.T, l *lab.Lab, ns string, args ...string) string {
 	return string(out)
 }
 
-// process is a culvert that serves.
+// process is a program that runs in a lab, such as 'culvert run'.
 type process struct {
 	t    *testing.T
 	cmd  *lab.Cmd
@@ -189,7 +189,7 @@ func start(t *testing.T, l *lab.Lab, ns string, argv ...string) *process {
 			p.end(syscall.SIGKILL)
 		}
 		if t.Failed() {
-			t.Logf("%s said:\n%s", strings.Join(argv, " "), p.out.String())
+			t.Logf("output of %s:\n%s", strings.Join(argv, " "), p.out.String())
 		}
 	})
 	return p
@@ -217,7 +217,7 @@ func (p *process) end(sig syscall.Signal) {
 	}
 }
 
-// exitStatus is that of a program which has ended by itself.
+// exitStatus returns the exit status of a program, -1 if it has not ended by itself.
 func exitStatus(err error) int {
 	var exit *exec.ExitError
 	switch {

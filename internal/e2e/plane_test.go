@@ -18,10 +18,10 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// bpffs is where culvert pins.
+// bpffs is the directory of culvert's pins.
 const bpffs = "/sys/fs/bpf/culvert"
 
-// netnsInode is how pins name a namespace.
+// netnsInode returns the inode number of a namespace, which names the directory of its pins.
 func netnsInode(t *testing.T, l *lab.Lab, ns string) uint32 {
 	t.Helper()
 	n, err := l.Namespace(ns)
@@ -31,7 +31,7 @@ func netnsInode(t *testing.T, l *lab.Lab, ns string) uint32 {
 	return uint32(st.Ino)
 }
 
-// pins lists everything that is pinned for a namespace.
+// pins returns the paths of all pins of a namespace.
 func pins(t *testing.T, l *lab.Lab, ns string) []string {
 	t.Helper()
 	var found []string
@@ -45,7 +45,7 @@ func pins(t *testing.T, l *lab.Lab, ns string) []string {
 	return found
 }
 
-// xdpProgram is the ID of the XDP program on an interface, 0 for none.
+// xdpProgram returns the ID of the XDP program on an interface, 0 if there is none.
 func xdpProgram(t *testing.T, l *lab.Lab, ns, iface string) (id uint32) {
 	t.Helper()
 	check(t, l.Do(ns, func() error {
@@ -58,7 +58,7 @@ func xdpProgram(t *testing.T, l *lab.Lab, ns, iface string) (id uint32) {
 	return id
 }
 
-// findPlane opens the data plane in a namespace, or answers nil.
+// findPlane opens the data plane in a namespace. It returns nil if there is none.
 func findPlane(t *testing.T, l *lab.Lab, ns string) *datapath.Instance {
 	t.Helper()
 	var here []*datapath.Instance
@@ -86,7 +86,7 @@ func plane(t *testing.T, l *lab.Lab, ns string) *datapath.Instance {
 	return p
 }
 
-// linkIndex is the place of a link in the data plane's configuration.
+// linkIndex returns the index of a link in the data plane's configuration.
 func linkIndex(t *testing.T, p *datapath.Instance, name string) int {
 	t.Helper()
 	for i, l := range scionplane.Of(p).Config().Links {
@@ -98,7 +98,7 @@ func linkIndex(t *testing.T, p *datapath.Instance, name string) int {
 	return 0
 }
 
-// ready tells whether every link but the internal one can be used.
+// ready tells whether every link but the internal one is up and has a next hop.
 func ready(t *testing.T, p *datapath.Instance) bool {
 	t.Helper()
 	states, err := scionplane.Of(p).LinkStates()
@@ -111,8 +111,8 @@ func ready(t *testing.T, p *datapath.Instance) bool {
 	return true
 }
 
-// tally is what a data plane has counted: packets by "verdict reason", by "limited reason" for
-// those that did not get to the slow path, and by "lost kind".
+// tally has the counters of a data plane: packets by "verdict reason", packets over a limit by "limited reason", and losses by
+// "lost kind".
 type tally map[string]uint64
 
 // count reads the counters of one interface.
@@ -139,7 +139,7 @@ func count(t *testing.T, p *datapath.Instance, iface string) tally {
 	return c
 }
 
-// since gives what has changed, without what has not.
+// since returns the differences to earlier counters, without those that have not changed.
 func (c tally) since(before tally) tally {
 	d := tally{}
 	for k, n := range c {
@@ -163,7 +163,7 @@ func (c tally) only(words ...string) tally {
 	return d
 }
 
-// lost is what was lost after the verdict.
+// lost returns the sum of all losses after the verdict.
 func (c tally) lost() (n uint64) {
 	for k, v := range c {
 		if strings.HasPrefix(k, "lost ") {

@@ -139,7 +139,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	}
 }
 
-// killInTakeover starts a process and kills it as soon as it has pinned something.
+// killInTakeover starts a process and kills it as soon as it has pinned something, in the middle of an adoption.
 func (b *between) killInTakeover(t *testing.T) {
 	t.Helper()
 	before := pins(t, b.lab, "rut")

@@ -24,7 +24,7 @@ import (
 	"culvert/internal/show/status"
 )
 
-// What b announces, as it were: the destinations of the streams.
+// stable4 and stable6 are routes to b that stay. The other constants are the addresses of the streams and the next hops.
 const (
 	stable4, stable6 = "203.0.113.0/24", "2001:db8:113::/48"
 	dst4, dst6       = "203.0.113.7", "2001:db8:113::7"
@@ -32,7 +32,7 @@ const (
 	via4, via6       = "198.18.2.2", "2001:db8:2::2"
 )
 
-// routed is an IP router under test with numbered streams through it, one of each family.
+// routed is an IP router under test with numbered streams through it, one for IPv4 and one for IPv6.
 type routed struct {
 	t       *testing.T
 	lab     *lab.Lab
@@ -44,7 +44,7 @@ type routed struct {
 	begun   tally
 }
 
-// newRouted makes the router and the streams from a to b; the sink has room for as many streams as are asked for.
+// newRouted makes the router and the streams from a to b. The sink has room for three streams.
 func newRouted(t *testing.T, name string, o lab.Options) *routed {
 	t.Helper()
 	o.Name, o.StaticNeighbors, o.Forward = name, true, true
@@ -84,7 +84,7 @@ func (r *routed) stream(src, dst string, first uint32) *stream {
 // ip runs ip(8) in the router.
 func (r *routed) ip(args ...string) { r.t.Helper(); r.command("ip", args...) }
 
-// command runs a program in the router and wants it to succeed.
+// command runs a program in the router and returns its output. The test fails if the program does.
 func (r *routed) command(program string, args ...string) string {
 	r.t.Helper()
 	out, err := r.lab.Run(r.t.Context(), "rut", append([]string{program}, args...)...)
@@ -92,7 +92,7 @@ func (r *routed) command(program string, args ...string) string {
 	return string(out)
 }
 
-// smallRoute is a table for few routes, so that the tests take little memory.
+// smallRoute configures a mirror for few routes, so that the tests take little memory.
 const smallRoute = "[route]\nblocks4 = 64\nblocks6 = 1024\n"
 
 // routeFile writes a configuration.
@@ -118,14 +118,14 @@ func serveRoute(t *testing.T, l *lab.Lab, file string) *process {
 	return p
 }
 
-// mirrored tells whether both families go by the mirror, by the word of culvert status.
+// mirrored tells whether 'culvert status' says that IPv4 and IPv6 are forwarded by the mirror.
 func mirrored(t *testing.T, l *lab.Lab) bool {
 	t.Helper()
 	route := routeStatus(t, l)
 	return route != nil && route.IPv4.By == "mirror" && route.IPv6.By == "mirror"
 }
 
-// routeStatus is what culvert status says of the IP router, nil if there is none.
+// routeStatus returns the IP router's part of 'culvert status', nil if there is none.
 func routeStatus(t *testing.T, l *lab.Lab) *status.Route {
 	t.Helper()
 	cmd, err := l.Command(t.Context(), "rut", program(), "status", "-j")
@@ -149,7 +149,7 @@ func (r *routed) begin() {
 	r.load = startLoad(r.t, r.from, r.streams...)
 }
 
-// count reads what to-a has counted. It is called many times, so it lets go of the data plane each time.
+// count reads the counters of interface to-a. It closes the data plane each time, since it is called many times.
 func (r *routed) count() tally {
 	r.t.Helper()
 	var here []*datapath.Instance
@@ -164,14 +164,14 @@ func (r *routed) count() tally {
 	return count(r.t, here[0], "to-a")
 }
 
-// rises waits until the load has moved a counter well.
+// rises waits until a counter has risen by more than 1000.
 func (r *routed) rises(counter string) {
 	r.t.Helper()
 	before := r.count()[counter]
 	wait(r.t, counter+" to rise", func() bool { return r.count()[counter] > before+1000 })
 }
 
-// still wants a counter not to move while packets flow.
+// still checks that a counter does not change while packets flow.
 func (r *routed) still(counter string) {
 	r.t.Helper()
 	before := r.count()[counter]
@@ -181,7 +181,7 @@ func (r *routed) still(counter string) {
 	}
 }
 
-// finish ends the load, and wants all packets to have arrived, each once, and counted under the given reasons alone.
+// finish ends the load. It checks that each packet has arrived once, and that all were counted under the given reasons.
 func (r *routed) finish(reasons ...string) {
 	r.t.Helper()
 	r.load.stop()
@@ -195,14 +195,14 @@ func (r *routed) finish(reasons ...string) {
 	for _, reason := range reasons {
 		counted += moved[reason]
 	}
-	// The kernel's own packets, such as neighbor discovery, come by the same way.
+	// The kernel's own packets, such as neighbor discovery, are counted too.
 	if counted < sent || counted > sent+100 || moved.lost() != 0 {
 		r.t.Errorf("counters moved by %v, want %d under %q", moved, sent, reasons)
 	}
 	r.t.Log(moved)
 }
 
-// routeCheck wants the mirror to be as the kernel's tables.
+// routeCheck checks that the mirror agrees with the kernel's tables.
 func routeCheck(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	if out := whileCurrent(t, l, "check"); strings.Count(out, "no differences") != 2 {
@@ -210,7 +210,7 @@ func routeCheck(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// routeGet is what is said of a packet to an address.
+// routeGet returns the output of 'culvert route get' for an address.
 func routeGet(t *testing.T, l *lab.Lab, addr string) string {
 	t.Helper()
 	return whileCurrent(t, l, "get", addr)
@@ -248,10 +248,10 @@ func (r *routed) newPort(name string, network int) {
 		if err := netlink.LinkSetUp(link); err != nil {
 			return err
 		}
-		// Without GRO it does not listen to what XDP sends.
+		// A veth without GRO or an XDP program drops frames that XDP redirects to its peer.
 		_, err = netdev.Ethtool(far, unix.ETHTOOL_SGRO, 1)
 		return err
 	}))
-	// Nobody answers there, and the far end counts whatever comes.
+	// No host answers there. The far end counts all packets.
 	r.ip("neigh", "add", fmt.Sprintf("198.18.%d.2", network), "lladdr", "02:00:00:00:00:09", "dev", name, "nud", "permanent")
 }

@@ -64,7 +64,7 @@ func TestRouteFlood(t *testing.T) {
 	}
 }
 
-// prefixes is how many the mirror has, of both families.
+// prefixes returns the number of prefixes in the mirror, IPv4 and IPv6 together.
 func (r *routed) prefixes() int {
 	r.t.Helper()
 	var stats routeview.Stats

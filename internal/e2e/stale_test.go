@@ -116,7 +116,7 @@ func TestInterfaceReplacedUnderRouter(t *testing.T) {
 		if err := netlink.LinkSetUp(far); err != nil {
 			return err
 		}
-		// Without GRO it does not listen to what XDP sends.
+		// A veth without GRO or an XDP program drops frames that XDP redirects to its peer.
 		if _, err := netdev.Ethtool("far-to-b", unix.ETHTOOL_SGRO, 1); err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ func end(t *testing.T, l *lab.Lab, ns, iface string) load.End {
 	return load.End{Netns: netns, Name: iface, Index: i.Index, MAC: i.HardwareAddr()}
 }
 
-// newSink counts at an end of a wire what is at least as long as the frames of a test.
+// newSink adds a sink at an end of a wire until the test ends.
 func newSink(t *testing.T, at load.End, o load.SinkOptions) *load.Sink {
 	t.Helper()
 	s, err := load.NewSink(at, o)
@@ -54,7 +54,7 @@ func newSink(t *testing.T, at load.End, o load.SinkOptions) *load.Sink {
 	return s
 }
 
-// settled reads a sink when nothing arrives any more.
+// settled waits until no more packets arrive and returns what a sink has counted.
 func settled(t *testing.T, s *load.Sink) load.Seen {
 	t.Helper()
 	seen, err := s.Settled(250*time.Millisecond, patience)
@@ -62,8 +62,7 @@ func settled(t *testing.T, s *load.Sink) load.Seen {
 	return seen
 }
 
-// frames makes valid packets for the router of an AS, as they leave the far end of one of its
-// wires.
+// frames returns valid packets for the router of an AS, as the far end of one of its wires sends them.
 func frames(t *testing.T, l *lab.Lab, ns string, from, to load.End, o scionpkt.GenerateOptions) [][]byte {
 	t.Helper()
 	as, err := l.AS(ns)
@@ -104,11 +103,11 @@ func frames(t *testing.T, l *lab.Lab, ns string, from, to load.End, o scionpkt.G
 	}
 }
 
-// numbers is how many packets of one stream have a number and a counter in the sink of their own.
-// The next ones have the same numbers again.
+// numbers is how many different numbers the packets of a stream have. The sink has a counter for each number. After that many
+// packets the numbers start again.
 const numbers = 1 << 19
 
-// stream is a flow of packets with numbers in them.
+// stream is a flow of numbered packets.
 type stream struct {
 	frame []byte
 	first uint32 // number of the first packet
@@ -116,8 +115,8 @@ type stream struct {
 	on    atomic.Bool
 }
 
-// newStream numbers the packets of a frame from first on. The number stands in the last eight
-// bytes, together with its complement: so checksums stay right whatever it is.
+// newStream returns a stream of copies of a frame, numbered from first on. The last eight bytes hold the number and its
+// complement, so that checksums are right for each number.
 func newStream(frame []byte, first uint32) *stream {
 	s := &stream{frame: frame, first: first}
 	s.number(first)
@@ -138,7 +137,7 @@ type steadyLoad struct {
 	t       *testing.T
 	streams []*stream
 	rounds  atomic.Uint64
-	// breathless leaves out the pause between rounds.
+	// breathless says that there is no pause between rounds.
 	breathless atomic.Bool
 	quit       chan struct{}
 	done       chan error
@@ -150,8 +149,8 @@ const (
 	round = 500 * time.Microsecond
 )
 
-// startLoad sends from one end of a wire. What the wire does not take is sent again, so that
-// every number sent has reached the far end.
+// startLoad starts to send streams from one end of a wire. It sends a packet again if the device's queue is full, so that each
+// number has reached the far end.
 func startLoad(t *testing.T, from load.End, streams ...*stream) *steadyLoad {
 	t.Helper()
 	fd := -1
@@ -170,7 +169,7 @@ func startLoad(t *testing.T, from load.End, streams ...*stream) *steadyLoad {
 }
 
 func (l *steadyLoad) run(fd int) error {
-	// On one CPU, with the kernel taking each packet all the way before the next is sent.
+	// Stay on one CPU, where the kernel carries each packet all the way before the next one is sent.
 	runtime.LockOSThread()
 	var cpus unix.CPUSet
 	cpus.Set(load.LastCPU())
@@ -217,7 +216,7 @@ func (s *stream) send(fd int) error {
 	}
 }
 
-// wait returns when that many more rounds have been sent.
+// wait waits until so many more rounds have been sent.
 func (l *steadyLoad) wait(rounds uint64) {
 	l.t.Helper()
 	want := l.rounds.Load() + rounds
@@ -234,14 +233,14 @@ func (l *steadyLoad) wait(rounds uint64) {
 	}
 }
 
-// pause stops a stream, with nothing of it on its way to the wire any more.
+// pause stops a stream, and waits until its last packet has been sent.
 func (l *steadyLoad) pause(s *stream) {
 	l.t.Helper()
 	s.on.Store(false)
 	l.wait(2)
 }
 
-// stop ends the load. More than once is no harm.
+// stop ends the load. It may be called more than once.
 func (l *steadyLoad) stop() {
 	l.t.Helper()
 	select {
@@ -256,7 +255,7 @@ func (l *steadyLoad) stop() {
 	l.done <- nil
 }
 
-// arrivals is how often each packet of a stream has arrived.
+// arrivals returns how often each packet of a stream has arrived.
 func (s *stream) arrivals(t *testing.T, sink *load.Sink) []uint64 {
 	t.Helper()
 	tags, err := sink.Tags()
@@ -267,7 +266,7 @@ func (s *stream) arrivals(t *testing.T, sink *load.Sink) []uint64 {
 	return tags[s.first : uint64(s.first)+s.sent.Load()]
 }
 
-// wantAll wants each number of a stream to have arrived as often as it was sent.
+// wantAll checks that each number of a stream has arrived as often as it was sent.
 func (s *stream) wantAll(t *testing.T, sink *load.Sink) {
 	t.Helper()
 	tags, err := sink.Tags()
@@ -288,19 +287,19 @@ func (s *stream) wantAll(t *testing.T, sink *load.Sink) {
 	t.Logf("%d packets", sent)
 }
 
-// wantNone wants nothing of a stream to have arrived.
+// wantNone checks that no packet of a stream has arrived.
 func (s *stream) wantNone(t *testing.T, sink *load.Sink) {
 	t.Helper()
 	tags, err := sink.Tags()
 	check(t, err)
 	for i, n := range tags[s.first : s.first+numbers] {
 		if n != 0 {
-			t.Fatalf("packet %d of the stream has arrived, and was to leave elsewhere or nowhere", i)
+			t.Fatalf("packet %d of the stream has arrived at the wrong place", i)
 		}
 	}
 }
 
-// wantOnce wants packets to have arrived, each once.
+// wantOnce checks that each packet has arrived exactly once.
 func wantOnce(t *testing.T, what string, arrivals []uint64) {
 	t.Helper()
 	missing, twice, firstMissing := 0, 0, -1
