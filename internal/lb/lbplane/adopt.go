@@ -13,23 +13,22 @@ import (
 )
 
 /*
-What goes on when a load balancer is attached again, by another process or with other options. Idle times, rates and the
-seed are the new program's own and touch nothing. Of stageMaps:
+stageMaps are the maps that a new program adopts when the load balancer is attached again, by another process or with
+other options. Idle times, rates and the seed are constants of each program.
 
-	config  As long as all of them fit, the new program has the same ones, and what is written to them while it is
-	        being brought up is in force for the running one at once. If one does not, the new program gets its own,
-	        with the same contents: the running one sees nothing of what is written to them. Rings of another size
-	        begin without positions.
-	others  Each is the same one if it fits, and a copy otherwise. Packets that come between the copying and the
-	        swap are missing in the copy's counters; for flows see migrateFlows.
+	config  If all of them fit, the new program shares them. What is written to them before the swap is then in force
+	        for the running program at once. If one does not fit, the new program gets copies of all, and writing to
+	        them does not touch the running program. Rings of another size begin empty.
+	others  Each is shared if it fits and copied otherwise. The counters of a copy lack the packets between copying
+	        and the swap. For flows see migrateFlows.
 
-A map whose layout has changed, by another version of culvert, begins empty. The state says what the numbers of VIPs and
-backends mean: without it nothing is taken over.
+A map fits if its layout and its size are the same. A map whose layout differs, in another version of culvert, begins
+empty. The map lb_state says what the numbers of VIPs and backends mean: if its layout differs nothing is adopted.
 */
 var stageMaps = []struct {
 	name   string
 	config bool
-	copy   func(p *Part, from, to *ebpf.Map) error // to a map of another size
+	copy   func(p *Part, from, to *ebpf.Map) error // copies into a map of another size
 }{
 	{bpfobj.PipelineMapLbVips, true, (*Part).copyVIPs},
 	{bpfobj.PipelineMapLbVipCache, true, copyArray[bpfobj.PipelineLbVipCacheEntry]},
@@ -43,10 +42,10 @@ var stageMaps = []struct {
 	{bpfobj.PipelineMapLbEvents, false, copyPerCPU[uint64]},
 	{bpfobj.PipelineMapLbHealth, false, copyArray[bpfobj.PipelineLbFinding]},
 	{bpfobj.PipelineMapLbFragments, false, func(*Part, *ebpf.Map, *ebpf.Map) error {
-		return nil // what is on its way while sizes change is soon sent again
+		return nil // senders repeat the few datagrams that are in flight now
 	}},
 	{bpfobj.PipelineMapLbFlows, false, func(p *Part, from, _ *ebpf.Map) error {
-		p.flowsFrom = from // they come last
+		p.flowsFrom = from // Carry migrates them
 		return nil
 	}},
 }
@@ -59,35 +58,35 @@ func (p *Part) Shared(l *datapath.Loading) (shared []string) {
 	}
 	sameRings := old.RingSize == p.options.RingSize
 	shareConfig := sameRings
-	for _, b := range stageMaps {
-		shareConfig = shareConfig && (!b.config || l.Fits(b.name))
+	for _, m := range stageMaps {
+		shareConfig = shareConfig && (!m.config || l.Fits(m.name))
 	}
-	for _, b := range stageMaps {
+	for _, m := range stageMaps {
 		switch {
-		case b.config && shareConfig, !b.config && l.Fits(b.name):
-			shared = append(shared, b.name)
-		case b.name == bpfobj.PipelineMapLbRings && !sameRings:
-		case l.SameLayout(b.name):
-			p.copied = append(p.copied, b.name)
+		case m.config && shareConfig, !m.config && l.Fits(m.name):
+			shared = append(shared, m.name)
+		case m.name == bpfobj.PipelineMapLbRings && !sameRings:
+		case l.SameLayout(m.name):
+			p.copied = append(p.copied, m.name)
 		}
 	}
 	return shared
 }
 
-// copyMaps copies what old knows into the new program's own maps.
+// copyMaps copies the contents of old's maps into the maps that the new program does not share.
 func (p *Part) copyMaps(old, inst *datapath.Instance) error {
-	for _, b := range stageMaps {
-		if !slices.Contains(p.copied, b.name) {
+	for _, m := range stageMaps {
+		if !slices.Contains(p.copied, m.name) {
 			continue
 		}
-		if err := b.copy(p, old.Map(b.name), inst.Map(b.name)); err != nil {
-			return fmt.Errorf("copying map %s: %w", b.name, err)
+		if err := m.copy(p, old.Map(m.name), inst.Map(m.name)); err != nil {
+			return fmt.Errorf("copying map %s: %w", m.name, err)
 		}
 	}
 	return nil
 }
 
-// copyArray copies the values of an array as far as there is room; those that are 0 are so in a new map.
+// copyArray copies the values of an array as far as there is room. It skips zeros, which a new map has anyway.
 func copyArray[T comparable](_ *Part, from, to *ebpf.Map) error {
 	for n := range min(from.MaxEntries(), to.MaxEntries()) {
 		var zero, value T
@@ -128,9 +127,9 @@ func (p *Part) copyVIPs(from, to *ebpf.Map) error {
 	)
 	it := from.Iterate()
 	for it.Next(&key, &raw) {
-		if most := p.options.VIPs; int(raw.Number) >= most {
-			return fmt.Errorf("VIP %v has number %d, and there is to be room for %d: delete it first, or leave room for %d",
-				bpfobj.WordsAddr(key.Addr.W), raw.Number, most, raw.Number+1)
+		if room := p.options.VIPs; int(raw.Number) >= room {
+			return fmt.Errorf("VIP %v has number %d, but there is room for %d only: delete it first, or make room for %d",
+				bpfobj.WordsAddr(key.Addr.W), raw.Number, room, raw.Number+1)
 		}
 		if err := to.Put(key, raw); err != nil {
 			return err
@@ -140,7 +139,7 @@ func (p *Part) copyVIPs(from, to *ebpf.Map) error {
 }
 
 func (p *Part) copyBackends(from, to *ebpf.Map) error {
-	most := to.MaxEntries()
+	room := to.MaxEntries()
 	for n := range from.MaxEntries() {
 		var slot bpfobj.PipelineLbBackendLatch
 		if err := from.Lookup(n, &slot); err != nil {
@@ -149,21 +148,21 @@ func (p *Part) copyBackends(from, to *ebpf.Map) error {
 		if slot == (bpfobj.PipelineLbBackendLatch{}) {
 			continue
 		}
-		if n < most {
+		if n < room {
 			if err := to.Put(n, slot); err != nil {
 				return err
 			}
 			continue
 		}
-		if m := slot.Version[slot.Seq&1]; m.Flags&backendUsed != 0 {
-			return fmt.Errorf("backend %v has number %d, and there is to be room for %d: delete it first, or leave room for %d",
-				bpfobj.WordsAddr(m.Addr.W), n, most, n+1)
+		if b := slot.Version[slot.Seq&1]; b.Flags&backendUsed != 0 {
+			return fmt.Errorf("backend %v has number %d, but there is room for %d only: delete it first, or make room for %d",
+				bpfobj.WordsAddr(b.Addr.W), n, room, n+1)
 		}
 	}
 	return nil
 }
 
-// copyRings has the new program use the rings that the old one uses: rings are never changed, but exchanged.
+// copyRings shares the old program's rings with the new one. That is safe because a ring is never changed, only replaced.
 func copyRings(_ *Part, from, to *ebpf.Map) error {
 	for n := range min(from.MaxEntries(), to.MaxEntries()) {
 		var ring *ebpf.Map

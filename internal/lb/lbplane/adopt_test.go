@@ -271,8 +271,8 @@ func TestRefusedSizes(t *testing.T) {
 		w.plane, err = View(w.inst)
 		w.must(err)
 	}
-	refused("VIP 192.0.2.7 has number 7, and there is to be room for 7", func(o *Options) { o.VIPs = 7 })
-	refused("backend 10.0.0.13 has number 3, and there is to be room for 3", func(o *Options) { o.Backends = 3 })
+	refused("VIP 192.0.2.7 has number 7, but there is room for 7 only", func(o *Options) { o.VIPs = 7 })
+	refused("backend 10.0.0.13 has number 3, but there is room for 3 only", func(o *Options) { o.Backends = 3 })
 	refused("no rings for you", func(o *Options) {
 		o.RingSize, o.Fill = 19, func(p *Plane) error {
 			// All of it is the new program's.

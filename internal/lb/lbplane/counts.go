@@ -30,7 +30,7 @@ type VIPCounts struct {
 	Name string
 	// Empty is set if no backend takes new flows.
 	Empty bool
-	// Events counts packets or flows, by what has happened to them.
+	// Events counts packets and flows by what has happened to them, as in the type Events.
 	Events   map[string]uint64
 	Backends []BackendCounts
 }
@@ -75,29 +75,29 @@ func Count(i *datapath.Instance) (*Counts, error) {
 	return out, nil
 }
 
-// backendCounts returns what is counted of backends, by the number of the VIP.
+// backendCounts returns the counters of the backends, by the number of their VIP.
 func (p *Plane) backendCounts() (map[uint32][]BackendCounts, error) {
 	all := make(map[uint32][]BackendCounts)
 	for n := range uint32(p.Options().Backends) {
-		m, err := p.Backend(n)
+		b, err := p.Backend(n)
 		if err != nil {
 			return nil, err
 		}
-		if !m.Used {
+		if !b.Used {
 			continue
 		}
 		sum, err := p.Traffic(n)
 		if err != nil {
 			return nil, err
 		}
-		all[m.VIP] = append(all[m.VIP], BackendCounts{
-			Addr: m.Addr.String(), Packets: sum.Packets, Bytes: sum.Bytes, Flows: sum.Flows, Failing: m.Down, Resolved: m.Hop.Port != 0,
+		all[b.VIP] = append(all[b.VIP], BackendCounts{
+			Addr: b.Addr.String(), Packets: sum.Packets, Bytes: sum.Bytes, Flows: sum.Flows, Failing: b.Down, Resolved: b.Hop.Port != 0,
 		})
 	}
 	return all, nil
 }
 
-// String is as people write it: "192.0.2.1:80/tcp", "192.0.2.1/udp" for all ports.
+// String returns the VIP as in commands: "192.0.2.1:80/tcp", or "192.0.2.1/udp" for all ports.
 func (k VIPKey) String() string {
 	protocol := "tcp"
 	if k.Proto == unix.IPPROTO_UDP {

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// sampleFlows is how many flows tell enough: their number is right to some percent then.
+	// sampleFlows is the number of flows after which sampling ends. The estimate is then right to a few percent.
 	sampleFlows = 4096
-	// sampleStep is how many buckets are looked at before they are counted.
+	// sampleStep is the number of buckets that are read between two tests of the count.
 	sampleStep = 256
-	// sampleStretch is how many buckets are looked at at most: more than a table of the default size has.
+	// sampleStretch is the largest number of buckets that are read: more than a table of the default size has.
 	sampleStretch = 1 << 18
 )
 
-// FlowEstimate returns about how many flows the flow table has, without those that have expired. Flows are spread over it
-// by a hash, so that a part of it tells; it takes some milliseconds, whatever the size. Few flows in a table for less than
-// 1,800,000, as it is by default, are counted.
+// FlowEstimate returns an estimate of the number of flows in the flow table, without expired ones. Flows are spread by a
+// hash, so a part of the table is read. That takes some milliseconds, whatever the size. The number is exact for fewer than
+// 4096 flows in a table for less than 1,800,000 flows, such as the default one.
 func (p *Plane) FlowEstimate() (uint64, error) {
 	fail := func(err error) (uint64, error) {
 		return 0, fmt.Errorf("looking at the flows of %s: %w", p.Name(), err)

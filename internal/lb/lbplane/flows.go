@@ -34,11 +34,11 @@ var (
 	})
 )
 
-// tableStretch is how many buckets are mapped at once: 64 MiB.
+// tableStretch is the number of buckets that are mapped at once: 64 MiB.
 const tableStretch = 1 << 17
 
-// visit calls visit for what stands in the flow table, with its time and state, until it returns false. The programs
-// go on meanwhile: an entry that is written at that moment is left out.
+// visit calls visit for each entry of the flow table until it returns false. t has the time and state of the entry. The
+// programs go on meanwhile. An entry that is being written is skipped.
 func (f flowMap) visit(visit func(k flowKey, backend BackendID, t uint16) bool) error {
 	for first := uint32(0); first < f.buckets(); first += tableStretch {
 		table, err := f.open(first, min(tableStretch, f.buckets()-first), unix.PROT_READ)
@@ -70,9 +70,9 @@ func (t flowTable) visit(visit func(k flowKey, backend BackendID, t uint16) bool
 	return true
 }
 
-// Flows calls visit for each entry of the flow table, those that have expired too, until it returns false. The programs
-// are not disturbed: flows that come or go meanwhile may or may not be among them. It takes about a second for ten
-// million, and what visit takes.
+// Flows calls visit for each entry of the flow table, expired ones too, until it returns false. It does not disturb the
+// programs: flows that come or go meanwhile may or may not be visited. Ten million flows take about a second, and the time
+// of visit.
 func (p *Plane) Flows(visit func(Flow) bool) error {
 	c, err := OptionsOf(p.inst).clock()
 	if err != nil {
@@ -89,7 +89,7 @@ func (c flowClock) flow(k flowKey, backend BackendID, t uint16) Flow {
 	return f
 }
 
-// FlowCounts returns how many flows each backend has, without those that have expired.
+// FlowCounts returns the number of flows of each backend, without expired ones.
 func (p *Plane) FlowCounts() (map[BackendID]uint64, error) {
 	c, err := OptionsOf(p.inst).clock()
 	if err != nil {
@@ -105,8 +105,8 @@ func (p *Plane) FlowCounts() (map[BackendID]uint64, error) {
 	return counts, err
 }
 
-// FindFlow looks for the entry of a client's flow to a port of a VIP, given by its number; false if there is none. One
-// that has expired is found too.
+// FindFlow returns the flow of a client to a port of the VIP with that number, expired or not; false if the flow table does
+// not have it.
 func (p *Plane) FindFlow(vip uint32, client netip.AddrPort, port uint16) (flow Flow, ok bool, err error) {
 	return flowsOf(p.inst).find(vip, client, port)
 }
@@ -146,10 +146,10 @@ func (f flowMap) find(vip uint32, client netip.AddrPort, port uint16) (flow Flow
 	return Flow{}, false, nil
 }
 
-// readTries is how often a flow is looked for while programs write what may be its entry.
+// readTries is how often find reads a bucket again in which an entry that may be the flow's is being written.
 const readTries = 1000
 
-// Events returns what has happened to a VIP, given by its number; events that have not are left out.
+// Events returns the events of the VIP with that number. Counters that are 0 are left out.
 func (p *Plane) Events(vip uint32) (Events, error) {
 	events := make(Events)
 	for name, n := range eventNames() {
@@ -167,10 +167,10 @@ func (p *Plane) Events(vip uint32) (Events, error) {
 	return events, nil
 }
 
-// eventCount is LB_EVENTS of bpf/lb/maps.h: room for events of a VIP.
+// eventCount is LB_EVENTS of bpf/lb/maps.h: the number of counters of a VIP.
 const eventCount = uint32(bpfobj.PipelineLbEventLB_EVENTS)
 
-// ClearEvents sets a VIP's events to 0, before its number is used again.
+// ClearEvents sets the events of the VIP with that number to 0, before the number is used again.
 func (p *Plane) ClearEvents(vip uint32) error {
 	zero := make([]uint64, ebpf.MustPossibleCPU())
 	for n := range eventCount {

@@ -11,13 +11,13 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// flowKey is what the programs know a flow by (struct lb_flow of bpf/lb/flow.h).
+// flowKey is struct lb_flow of bpf/lb/flow.h. Address and ports are in network byte order.
 type flowKey struct {
 	src        [2]uint64
 	ports, vip uint32
 }
 
-// newFlowKey is for a client that sends to a port.
+// newFlowKey returns the key of a client's flow to a port of a VIP.
 func newFlowKey(vip uint32, client netip.AddrPort, port uint16) flowKey {
 	addr := client.Addr().As16()
 	var ports [4]byte
@@ -26,7 +26,7 @@ func newFlowKey(vip uint32, client netip.AddrPort, port uint16) flowKey {
 	return flowKey{src: [2]uint64{bpfobj.Native.Uint64(addr[:]), bpfobj.Native.Uint64(addr[8:])}, ports: bpfobj.Native.Uint32(ports[:]), vip: vip}
 }
 
-// client turns newFlowKey back.
+// client returns the client and the port of the VIP.
 func (k flowKey) client() (client netip.AddrPort, port uint16) {
 	var addr [16]byte
 	bpfobj.Native.PutUint64(addr[:], k.src[0])
@@ -37,7 +37,7 @@ func (k flowKey) client() (client netip.AddrPort, port uint16) {
 	return ap, binary.BigEndian.Uint16(ports[2:])
 }
 
-// hashWord and hashMix are those of bpf/core/hash.h.
+// hashWord and hashMix do the same as in bpf/core/hash.h.
 func hashWord(a, b uint32, w uint64) uint64 {
 	return uint64(uint32(w)+a) * uint64(uint32(w>>32)+b)
 }
@@ -50,24 +50,24 @@ func hashMix(h uint64) uint64 {
 	return h ^ h>>32
 }
 
-// hash decides where a flow stands in the flow table (lb_flow_hash).
+// hash returns the hash that places a flow in the flow table (lb_flow_hash).
 func (k flowKey) hash(secret [secretWords]uint32) uint64 {
 	return hashMix(hashWord(secret[0], secret[1], k.src[0]) + hashWord(secret[2], secret[3], k.src[1]) +
 		hashWord(secret[4], secret[5], uint64(k.ports)|uint64(k.vip)<<32))
 }
 
-// flowTag is what a bucket keeps of a flow's hash (lb_tag).
+// flowTag returns the part of a flow's hash that a bucket has for each way (lb_tag). 0 marks a free way.
 func flowTag(hash uint64) uint16 { return max(uint16(hash>>48), 1) }
 
-// scaled turns the lower half of a hash into a number below n.
+// scaled maps the lower half of a hash to a number below n.
 func scaled(hash uint64, n uint32) uint32 {
 	return uint32(uint64(uint32(hash)) * uint64(n) >> 32)
 }
 
-// Position returns the position of a VIP's ring that decides which backend gets packets of a protocol from a client to
-// a port, while the flow table has no entry of that flow. It is the same on all machines with the same seed and size
-// of rings, which has to be given. Neither ports nor protocol count with Source, and of both only the client's port with
-// SourcePort.
+// Position returns the position in a VIP's ring whose backend gets the packets of a flow that the flow table does not have:
+// from a client to a port by a protocol. It depends on Seed and RingSize, which must not be 0, and is the same on all
+// machines on which these are the same. If v.Source is set, ports and protocol do not matter. If v.SourcePort is set, the
+// VIP's port and the protocol do not matter.
 func (o Options) Position(v VIP, proto uint8, client netip.AddrPort, port uint16) uint32 {
 	if v.SourcePort {
 		proto, port = 0, 0
@@ -80,9 +80,9 @@ func (o Options) Position(v VIP, proto uint8, client netip.AddrPort, port uint16
 	return scaled(hashMix(h), uint32(o.RingSize))
 }
 
-// SeedID tells seeds apart without giving them away: a hash of the seed, in hex.
+// SeedID returns 6 bytes of a hash of the seed in hex, which identify the seed without revealing it.
 func (o Options) SeedID() string {
 	h := sha256.New()
-	_ = binary.Write(h, binary.BigEndian, o.Seed) // to a hash it cannot fail
+	_ = binary.Write(h, binary.BigEndian, o.Seed) // writing to a hash cannot fail
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }

@@ -33,7 +33,7 @@ var (
 		"Memory of the flow table.", nil, nil)
 )
 
-// Collectors implements datapath.Metered: the load balancer's own, and that of the BGP sessions that announce its VIPs.
+// Collectors implements datapath.Metered. It returns the collectors of the load balancer and of its BGP sessions.
 func (p *Part) Collectors(inst *datapath.Instance) []prometheus.Collector {
 	return []prometheus.Collector{
 		collector{func() (*Counts, error) { return Count(inst) }},
@@ -41,7 +41,7 @@ func (p *Part) Collectors(inst *datapath.Instance) []prometheus.Collector {
 	}
 }
 
-// collector counts nil for a data plane without a load balancer.
+// collector collects the metrics of what count returns, none for nil.
 type collector struct{ count func() (*Counts, error) }
 
 // Describe implements prometheus.Collector.

@@ -13,19 +13,19 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// GoesOn tells of each interface whether the kernel would send a packet of a protocol on that comes in by it, as the
-// programs ask. No packet is made.
-func (p *Plane) GoesOn(protocol uint8, src, dst netip.Addr, interfaces []string) (map[string]bool, error) {
+// Forwards returns, by interface, whether the kernel would forward a packet that it receives there. It asks the kernel as
+// the programs do and sends no packet.
+func (p *Plane) Forwards(protocol uint8, src, dst netip.Addr, interfaces []string) (map[string]bool, error) {
 	spec, err := bpfobj.LoadExplain()
 	if err != nil {
 		return nil, err
 	}
-	var loaded bpfobj.ExplainPrograms // the maps of the object are the programs', and are not made
+	var loaded bpfobj.ExplainPrograms // the program uses no maps, so none is created
 	if err := spec.LoadAndAssign(&loaded, nil); err != nil {
 		return nil, bpfobj.LoadError(err)
 	}
 	defer loaded.Close()
-	on := make(map[string]bool)
+	forwards := make(map[string]bool)
 	for _, name := range interfaces {
 		dev, err := net.InterfaceByName(name)
 		if err != nil {
@@ -35,15 +35,16 @@ func (p *Plane) GoesOn(protocol uint8, src, dst netip.Addr, interfaces []string)
 		if err != nil {
 			return nil, fmt.Errorf("asking the kernel for the way from %s: %w", name, err)
 		}
-		on[name] = action == xdpSendAction
+		forwards[name] = action == xdpTX
 	}
-	return on, nil
+	return forwards, nil
 }
 
-// xdpSendAction is XDP_TX of linux/bpf.h.
-const xdpSendAction = 3
+// xdpTX is XDP_TX of linux/bpf.h, the program's answer for a packet that the kernel would forward.
+const xdpTX = 3
 
-// onwardHeaders is what bpf/lb/explain.bpf.c reads.
+// onwardHeaders returns the input of bpf/lb/explain.bpf.c: an Ethernet header with the interface index in its first four
+// bytes, and an IP header.
 func onwardHeaders(dev uint32, protocol uint8, src, dst netip.Addr) []byte {
 	h := append(bpfobj.Native.AppendUint32(nil, dev), make([]byte, 10)...)
 	if dst.Is4() {

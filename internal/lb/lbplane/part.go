@@ -18,24 +18,24 @@ const Stage = "lb"
 // stateVersion is that of savedState.
 const stateVersion = 1
 
-// savedState is what the load balancer keeps with the data plane.
+// savedState is what the load balancer stores with the data plane for later processes.
 type savedState struct {
 	Options Options
-	// Secret decides where a flow stands in the flow table.
+	// Secret is the key of the hash that places flows in the flow table.
 	Secret []uint32
 }
 
-// Part is the load balancer's part of the program.
+// Part is the load balancer as a part of a program that is being loaded.
 type Part struct {
 	options Options
 	secret  []uint32
-	// copied names the maps that get the contents of those before, and are not shared.
+	// copied has the names of maps that are not shared with the program before but get their contents from it.
 	copied []string
-	// flowsFrom is the flow table before this one, while its flows are brought over.
+	// flowsFrom is the flow table of the program before, until its flows are migrated; nil if there is none to migrate.
 	flowsFrom *ebpf.Map
 }
 
-// NewPart turns the load balancer on.
+// NewPart returns a part that turns the load balancer on.
 func NewPart(o Options) *Part { return &Part{options: o} }
 
 // Name implements datapath.Part.
@@ -65,7 +65,7 @@ func stateOf(i *datapath.Instance) *savedState {
 	return datapath.Saved[savedState](i, Stage, stateVersion)
 }
 
-// OptionsOf returns what the load balancer of a data plane was loaded with, nil if it is off.
+// OptionsOf returns the options that the load balancer of a data plane was loaded with, nil if it is off.
 func OptionsOf(i *datapath.Instance) *Options {
 	if s := stateOf(i); s != nil {
 		return &s.Options
@@ -114,7 +114,7 @@ func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
 	limit := bpfobj.PipelineLimit{Interval: 1e9 / uint64(p.options.InsertRate), Burst: insertBurst}
 	for n := range uint32(2) {
 		if err := inst.Map(bpfobj.PipelineMapLbLimits).Put(n, limit); err != nil {
-			return fmt.Errorf("writing how fast flows are taken in: %w", err)
+			return fmt.Errorf("writing the rate of new flows: %w", err)
 		}
 	}
 	plane := &Plane{inst: inst}
@@ -132,7 +132,7 @@ func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
 	return p.Adopt(inst, false)
 }
 
-// Adopt implements datapath.Adopter: the flows of a table of another size.
+// Adopt implements datapath.Adopter. It migrates the flows of a flow table of another size.
 func (p *Part) Adopt(inst *datapath.Instance, last bool) error {
 	if p.flowsFrom == nil {
 		return nil
@@ -142,16 +142,15 @@ func (p *Part) Adopt(inst *datapath.Instance, last bool) error {
 	}
 	err := flowsOf(inst).migrateFlows(p.flowsFrom, last)
 	if last {
-		p.flowsFrom = nil // without what has failed a few go by the ring
+		p.flowsFrom = nil // not tried again after an error: flows that are missing are assigned by the ring
 	}
 	return err
 }
 
-// unreachableRate is how many packets a second are told that nobody takes them: as many errors as Linux sends
-// (net.ipv4.icmp_msgs_per_sec).
+// unreachableRate is the rate of ICMP errors for unclaimed packets, as in Linux (net.ipv4.icmp_msgs_per_sec).
 const unreachableRate = 1_000
 
-// Limits implements datapath.Limiter: how often clients are told that packets do not fit, or are for nobody.
+// Limits implements datapath.Limiter: the rates, a second, of ICMP errors for packets that do not fit or are unclaimed.
 func (p *Part) Limits() map[bpfobj.PipelineReason]uint64 {
 	return map[bpfobj.PipelineReason]uint64{
 		bpfobj.PipelineReasonXMIT_LB_TOO_BIG:     datapath.PuntRate,

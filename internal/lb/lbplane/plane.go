@@ -16,14 +16,15 @@ import (
 	"culvert/internal/datapath"
 )
 
-// Plane is the load balancer's part of an instance. What is written is in force at once; each call is one step,
-// which a packet sees wholly or not at all.
+// Plane reads and writes the maps of the load balancer of an instance. What a call writes is in force at once. Each call is
+// one step: a packet sees all of it or nothing.
 type Plane struct{ inst *datapath.Instance }
 
-// errOff is for calls on a data plane without the load balancer.
+// errOff is returned for a data plane whose load balancer is off.
 var errOff = errors.New("it balances no load: its configuration has no [lb] table")
 
-// Edit has the load balancer changed, by nobody else meanwhile. It needs no process that serves the instance.
+// Edit calls change under the instance's lock, so that nobody else changes the load balancer meanwhile. No process has to
+// serve the instance. Errors of change are returned as they are.
 func Edit(i *datapath.Instance, change func(*Plane) error) error {
 	if OptionsOf(i) == nil {
 		return fmt.Errorf("changing the load balancer of %s: %w", i.Name(), errOff)
@@ -36,7 +37,7 @@ func Edit(i *datapath.Instance, change func(*Plane) error) error {
 	})
 }
 
-// View returns the load balancer for reading, as long as i is open.
+// View returns the load balancer of i for reading. It is valid while i is open.
 func View(i *datapath.Instance) (*Plane, error) {
 	if OptionsOf(i) == nil {
 		return nil, fmt.Errorf("%s: %w", i.Name(), errOff)
@@ -44,16 +45,16 @@ func View(i *datapath.Instance) (*Plane, error) {
 	return &Plane{inst: i}, nil
 }
 
-// Options returns what the load balancer was loaded with.
+// Options returns the options that the load balancer was loaded with.
 func (p *Plane) Options() Options { return *OptionsOf(p.inst) }
 
 // Name returns the name of the instance.
 func (p *Plane) Name() string { return p.inst.Name() }
 
-// State returns what SetState has kept, nil if that is nothing.
+// State returns what the last SetState has stored, nil if that is nothing.
 func (p *Plane) State() ([]byte, error) {
 	var err error
-	for range stateTries { // somebody may be writing
+	for range stateTries { // another process may be writing
 		var b []byte
 		if b, err = p.readState(); err == nil {
 			return b, nil
@@ -87,7 +88,7 @@ func (p *Plane) readState() ([]byte, error) {
 		packed = append(packed, chunk.Bytes[:min(len(chunk.Bytes), size-len(packed))]...)
 	}
 	if crc32.ChecksumIEEE(packed) != bpfobj.Native.Uint32(head.Bytes[16:]) {
-		return nil, errors.New("it does not add up")
+		return nil, errors.New("wrong checksum")
 	}
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -96,8 +97,8 @@ func (p *Plane) readState() ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// SetState keeps what user space wants to know later, in one step: at most 2 MiB when packed by gzip. A process that
-// dies over it leaves what was kept before.
+// SetState stores the state of user space with the data plane: at most 2 MiB once compressed by gzip. It is one step: if the
+// process dies in the middle, the state from before stays.
 func (p *Plane) SetState(b []byte) error {
 	writes, err := p.stateWrites(b)
 	for n := range writes {
@@ -106,26 +107,27 @@ func (p *Plane) SetState(b []byte) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the load balancer's state of %s: %w", p.Name(), err)
+		return fmt.Errorf("writing the load balancer's state of %s: %w", p.Name(), err)
 	}
 	return nil
 }
 
-// stateWrite is a step of SetState.
+// stateWrite is one map update of SetState.
 type stateWrite struct {
 	key   uint32
 	chunk bpfobj.PipelineLbChunk
 }
 
-// stateWrites fills the half that is not in force, and then names it in chunk 0.
+// stateWrites returns the updates that fill the unused half of lb_state and then make it the one in use. Chunk 0 has the
+// serial number (8 bytes), the half in use (4), the size (4) and the CRC-32 (4) of the compressed state.
 func (p *Plane) stateWrites(b []byte) (writes []stateWrite, err error) {
 	var head bpfobj.PipelineLbChunk
 	if err := p.inst.Map(bpfobj.PipelineMapLbState).Lookup(uint32(0), &head); err != nil {
 		return nil, err
 	}
 	var packed bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // a level there is
-	_, _ = z.Write(b)                                    // to memory
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // fails for invalid levels only
+	_, _ = z.Write(b)                                    // a bytes.Buffer does not fail
 	_ = z.Close()
 	if packed.Len() > stateHalf*len(head.Bytes) {
 		return nil, fmt.Errorf("%d bytes are too many: use fewer backends", packed.Len())
@@ -144,7 +146,7 @@ func (p *Plane) stateWrites(b []byte) (writes []stateWrite, err error) {
 	return append(writes, stateWrite{chunk: head}), nil
 }
 
-// Serial tells states apart: it grows with each SetState.
+// Serial returns the number of the state. Each SetState adds 1.
 func (p *Plane) Serial() (uint64, error) {
 	var head bpfobj.PipelineLbChunk
 	if err := p.inst.Map(bpfobj.PipelineMapLbState).Lookup(uint32(0), &head); err != nil {

@@ -8,7 +8,7 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// MaxServerID is LB_ID_MAX of bpf/lb/maps.h: bytes of a server ID in QUIC connection IDs at most.
+// MaxServerID is LB_ID_MAX of bpf/lb/maps.h: the largest length in bytes of a server ID in QUIC connection IDs.
 const MaxServerID = 8
 
 func serverKey(vip uint32, id []byte) (k bpfobj.PipelineLbServerKey, err error) {
@@ -20,8 +20,8 @@ func serverKey(vip uint32, id []byte) (k bpfobj.PipelineLbServerKey, err error) 
 	return k, nil
 }
 
-// SetServerID says which backend of a VIP has a server ID, as QUIC connection IDs name it. It counts where the VIP's ServerID
-// is its length.
+// SetServerID assigns a server ID of QUIC connection IDs to a backend of the VIP with that number. It is used only if its
+// length is the VIP's ServerID.
 func (p *Plane) SetServerID(vip uint32, id []byte, backend BackendID) error {
 	k, err := serverKey(vip, id)
 	if err == nil {
@@ -33,7 +33,7 @@ func (p *Plane) SetServerID(vip uint32, id []byte, backend BackendID) error {
 	return nil
 }
 
-// DeleteServerID is no error if there is none.
+// DeleteServerID deletes a server ID. It returns no error if there is none.
 func (p *Plane) DeleteServerID(vip uint32, id []byte) error {
 	k, err := serverKey(vip, id)
 	if err == nil {
@@ -45,7 +45,7 @@ func (p *Plane) DeleteServerID(vip uint32, id []byte) error {
 	return nil
 }
 
-// ServerIDs returns the server IDs of a VIP, as strings of their bytes, and who has them.
+// ServerIDs returns the backends of the VIP with that number by server ID, a string of its bytes.
 func (p *Plane) ServerIDs(vip uint32) (map[string]BackendID, error) {
 	var (
 		k       bpfobj.PipelineLbServerKey

@@ -15,10 +15,10 @@ import (
 	"culvert/internal/datapath"
 )
 
-// flowMap is a flow table, with what it takes to read it.
+// flowMap is the map of a flow table, with the options and the secret that reading it needs.
 type flowMap struct {
 	flows   *ebpf.Map
-	of      string // the name of the instance
+	of      string // the name of the instance, for errors
 	options *Options
 	secret  [secretWords]uint32
 }
@@ -27,24 +27,24 @@ func flowsOf(i *datapath.Instance) flowMap {
 	return flowMap{i.Map(bpfobj.PipelineMapLbFlows), i.Name(), OptionsOf(i), secretOf(i)}
 }
 
-// open maps buckets into memory, from the first on.
+// open maps count buckets into memory, beginning with the bucket first.
 func (f flowMap) open(first, count uint32, prot int) (flowTable, error) {
 	return openFlowTable(f.flows, first, count, prot)
 }
 
-// buckets is how many there are.
+// buckets returns the number of buckets.
 func (f flowMap) buckets() uint32 { return f.flows.MaxEntries() }
 
-// memory is how many bytes they take.
+// memory returns the size of the buckets in bytes.
 func (f flowMap) memory() uint64 { return uint64(f.flows.ValueSize()) * uint64(f.flows.MaxEntries()) }
 
-// flowTable is a flow table, or a part of one, in the memory of this process. The programs work on it meanwhile.
+// flowTable is a flow table, or a part of one, mapped into the memory of this process. Programs may use it at the same time.
 type flowTable struct {
 	mapped  []byte
 	buckets []bpfobj.PipelineLbBucket
 }
 
-// openFlowTable maps buckets of a flow table into memory, from the first on.
+// openFlowTable maps count buckets of a flow table into memory, beginning with the bucket first.
 func openFlowTable(m *ebpf.Map, first, count uint32, prot int) (t flowTable, err error) {
 	const size = int64(unsafe.Sizeof(bpfobj.PipelineLbBucket{}))
 	page := int64(unix.Getpagesize())
@@ -59,7 +59,7 @@ func openFlowTable(m *ebpf.Map, first, count uint32, prot int) (t flowTable, err
 
 func (t flowTable) close() { _ = unix.Munmap(t.mapped) }
 
-// readEntry returns an entry as it stands; false while somebody writes it.
+// readEntry returns a consistent copy of an entry. It returns false if a writer is at it.
 func readEntry(e *bpfobj.PipelineLbEntry) (k flowKey, backend BackendID, ok bool) {
 	seq := atomic.LoadUint32(&e.Seq)
 	if seq&1 != 0 {
@@ -72,21 +72,21 @@ func readEntry(e *bpfobj.PipelineLbEntry) (k flowKey, backend BackendID, ok bool
 	return k, backend, atomic.LoadUint32(&e.Seq) == seq
 }
 
-// flowClock is how the flow table tells the time: 14 bits of ticks.
+// flowClock is the clock of the flow table. It counts ticks in 14 bits.
 type flowClock struct {
 	now  uint32
-	idle [4]uint16 // as lb_idle of bpf/lb/maps.h
+	idle [4]uint16 // idle times by state, in ticks, as lb_idle of bpf/lb/maps.h
 }
 
 func (o *Options) clock() (flowClock, error) {
-	var now unix.Timespec // that of bpf_ktime_get_coarse_ns
+	var now unix.Timespec // the same clock as bpf_ktime_get_coarse_ns
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now); err != nil {
 		return flowClock{}, fmt.Errorf("reading the clock: %w", err)
 	}
 	return flowClock{now: uint32(now.Nano()>>tickShift) & maxTicks, idle: o.idle()}, nil
 }
 
-// idle returns how long flows stay, by state, in ticks.
+// idle returns after how many ticks without a packet flows expire, by state.
 func (o *Options) idle() (ticks [4]uint16) {
 	for state, d := range map[bpfobj.PipelineLbFlowState]time.Duration{
 		bpfobj.PipelineLbFlowStateLB_FLOW_NEW:     o.IdleNew,
@@ -99,10 +99,10 @@ func (o *Options) idle() (ticks [4]uint16) {
 	return ticks
 }
 
-// clockAhead bounds how many ticks an entry may be newer than the clock, which was read before it.
+// clockAhead is how many ticks an entry may be newer than a flowClock. The clock is read first, and entries change later.
 const clockAhead = 1024
 
-// age is how many ticks ago an entry had a packet.
+// age returns how many ticks ago an entry had its last packet. t is the time and state of the entry.
 func (c flowClock) age(t uint16) uint32 {
 	age := (c.now - uint32(t>>2)) & maxTicks
 	if age > maxTicks-clockAhead {
@@ -113,8 +113,8 @@ func (c flowClock) age(t uint16) uint32 {
 
 func (c flowClock) expired(t uint16) bool { return c.age(t) >= uint32(c.idle[t&3]) }
 
-// worth orders entries by what is lost with them: 0 for one that has expired, then those that have had one packet,
-// then others; among these the one is worth more that had a packet later.
+// worth returns how much is lost with an entry. Expired entries are worth 0, flows of one packet more, and all others still
+// more. Within these groups a later packet is worth more.
 func (c flowClock) worth(t uint16) uint32 {
 	if c.expired(t) {
 		return 0

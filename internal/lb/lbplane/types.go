@@ -10,28 +10,28 @@ import (
 
 // Options turn the load balancer on.
 type Options struct {
-	// RingSize is how many positions each VIP's ring has, a prime; 0 for DefaultRingSize.
+	// RingSize is the number of positions in each VIP's ring, a prime; 0 for DefaultRingSize.
 	RingSize int
-	// Flows is how many flows the flow table is made for, 0 for DefaultFlows. It takes 73 bytes for each.
+	// Flows is the number of flows that the flow table is made for, 0 for DefaultFlows. Each takes 73 bytes.
 	Flows int
-	// VIPs and Backends, of all VIPs together, bound what can be configured; 0 for DefaultVIPs and DefaultBackends.
+	// VIPs is the largest number of VIPs, Backends that of the backends of all VIPs together; 0 for DefaultVIPs and
+	// DefaultBackends.
 	VIPs     int
 	Backends int
-	// InsertRate is how many flows a second are taken into the table, those that begin with a SYN and others
-	// apart; 0 for DefaultInsertRate.
+	// InsertRate is the largest number of new flows a second that enter the table; 0 for DefaultInsertRate. Flows that
+	// begin with a SYN and others are limited separately.
 	InsertRate int
-	// Seed decides which backend a client gets. Machines that share VIPs have the same.
+	// Seed is the key of the hash that maps a client to a position in the ring. Machines that share VIPs need the same.
 	Seed [6]uint32
-	// IdleNew is how long a flow stays in the table after its only packet, IdleTCP, IdleClosing and IdleUDP after
-	// its last; 0 for DefaultIdleNew and so on. The table counts in Tick.
+	// IdleNew is how long a flow of one packet stays in the table. IdleTCP, IdleClosing and IdleUDP count from the last
+	// packet of a flow; 0 for DefaultIdleNew and so on. The table's resolution is Tick.
 	IdleNew, IdleTCP, IdleClosing, IdleUDP time.Duration
-	// Unclaimed says what becomes of packets to a VIP's address that no VIP takes, where the kernel would forward them.
+	// Unclaimed is what happens to packets to a VIP's address that belong to no VIP and that the kernel would forward.
 	Unclaimed Unclaimed
-	// Fill writes VIPs and backends before the programs see packets. Attach calls it, nobody else changes the load
-	// balancer meanwhile, and what the load balancer that ran before knew is there already: all of it, but for
-	// rings of another size. Unless the new one has another size of rings, or room for another number of VIPs or
-	// backends, the programs that run see what Fill writes at once, as with Edit, and it stays if Attach
-	// fails. An error of Fill is Attach's.
+	// Fill writes VIPs and backends before the program receives packets. Attach calls it under the instance's lock and
+	// returns its error. The new program has adopted everything from the load balancer before it, except for rings of
+	// another size. If RingSize, VIPs and Backends are as before, the maps are shared: what Fill writes is in force for
+	// the running program at once, as with Edit, and stays if Attach fails.
 	Fill func(*Plane) error `json:"-"`
 }
 
@@ -48,20 +48,20 @@ const (
 	DefaultIdleClosing = time.Minute
 	DefaultIdleUDP     = 3 * time.Minute
 
-	// Tick is the resolution of the flow table's times, and MaxIdle the longest of them.
+	// Tick is the resolution of the flow table's times, MaxIdle the longest idle time.
 	Tick    = time.Duration(1) << tickShift
 	MaxIdle = 8 * time.Hour
 
-	// MaxVIPs is LB_MAX_VIPS, MaxBackends what LB_NUMBER has room for, of bpf/lb/maps.h.
+	// MaxVIPs is LB_MAX_VIPS of bpf/lb/maps.h. MaxBackends is the range of LB_NUMBER there.
 	MaxVIPs     = 1024
 	MaxBackends = 1 << numberBits
-	// MaxRing bounds a ring: 64 MiB.
+	// MaxRing is the largest RingSize: a ring of 64 MiB.
 	MaxRing = 1 << 24
-	// MaxFlows bounds the flow table: 73 GB.
+	// MaxFlows is the largest Flows: a flow table of 73 GB.
 	MaxFlows = 1_000_000_000
 )
 
-// As in bpf/lb/flow.h and bpf/lb/maps.h.
+// Constants of bpf/lb/flow.h and bpf/lb/maps.h.
 const (
 	tickShift  = 32
 	maxTicks   = 0x3fff
@@ -69,38 +69,38 @@ const (
 	numberBits = 20
 )
 
-// VIPKey is what a packet is addressed to.
+// VIPKey identifies a VIP: the destination of its packets.
 type VIPKey struct {
 	Addr  netip.Addr
 	Proto uint8  // IPPROTO_TCP or IPPROTO_UDP
-	Port  uint16 // 0 for all of them
+	Port  uint16 // in host byte order, 0 for all ports
 }
 
-// VIP is what the programs know of a VIP.
+// VIP has the properties of a VIP in the data plane.
 type VIP struct {
-	// Number names its ring and its counters.
+	// Number is the index of its ring and its counters.
 	Number uint32
-	// Source gives all flows of a client to one backend, SourcePort all flows from one port of a client. Move gives
-	// flows of a failed backend to another one. Empty says that there is no backend for new flows.
+	// Source assigns all flows of a client to one backend, SourcePort all flows from one port of a client. Move assigns
+	// flows of a failed backend to another one. Empty is set if there is no backend for new flows.
 	Source, SourcePort, Move, Empty bool
-	// ServerID is how many bytes of QUIC connection IDs name the server, 0 for none; IDConfig is the config
+	// ServerID is the length in bytes of the server ID in QUIC connection IDs, 0 for none. IDConfig is the config
 	// rotation of such IDs (QUIC-LB).
 	ServerID, IDConfig uint8
 }
 
-// Unclaimed is what becomes of packets to the address of a VIP that are no VIP's, unless the kernel has the address
-// itself, no route for it, or does not forward. The values are shared with enum lb_unclaimed of
-// bpf/lb/unclaimed.h.
+// Unclaimed is what happens to packets to the address of a VIP that belong to no VIP. Packets that the kernel would not
+// forward are always passed to it: the address is its own, it has no route for it, or forwarding is off. The values are
+// shared with enum lb_unclaimed of bpf/lb/unclaimed.h.
 type Unclaimed uint8
 
-// What becomes of such packets.
+// What happens to unclaimed packets.
 const (
-	Reject Unclaimed = iota // an ICMP error, under a limit
+	Reject Unclaimed = iota // answer with an ICMP error, up to a rate
 	Drop
 	Pass
 )
 
-// Encap is how packets get to a backend. The values are shared with enum lb_encap of bpf/lb/maps.h.
+// Encap is the encapsulation of packets to a backend. The values are shared with enum lb_encap of bpf/lb/maps.h.
 type Encap uint8
 
 // Encapsulations.
@@ -110,90 +110,91 @@ const (
 	GUE
 )
 
-// BackendID is what flows and rings call a backend: its number, and a generation that tells it from those that have
-// had the number before. 0 is nobody.
+// BackendID identifies a backend in flows and rings: its number in the lower 20 bits, and a generation that distinguishes
+// it from earlier backends with the same number. 0 is no backend.
 type BackendID uint32
 
-// NewBackendID makes one; generations are 1 to 4095, and go round.
+// NewBackendID returns the ID of a number below MaxBackends and a generation from 1 to 4095. 1 follows 4095.
 func NewBackendID(number, generation uint32) BackendID {
 	return BackendID(generation<<numberBits | number)
 }
 
 // Number returns the number of the backend.
-func (o BackendID) Number() uint32 { return uint32(o) & (MaxBackends - 1) }
+func (id BackendID) Number() uint32 { return uint32(id) & (MaxBackends - 1) }
 
-// Generation returns how the backend is told from others of the number.
-func (o BackendID) Generation() uint32 { return uint32(o) >> numberBits }
+// Generation returns the generation of the backend's number.
+func (id BackendID) Generation() uint32 { return uint32(id) >> numberBits }
 
 // Backend is a backend of one VIP.
 type Backend struct {
 	ID BackendID
 	// VIP is the number of its VIP.
 	VIP uint32
-	// Addr is where the outer header leads.
+	// Addr is the destination of the outer header.
 	Addr  netip.Addr
 	Encap Encap
-	// GUEPort is UDP's destination port.
+	// GUEPort is the destination port of GUE's UDP header, in host byte order.
 	GUEPort uint16
-	// Source is that of the outer header; the bits behind the prefix come from the flow. At most 32 are used.
+	// Source is the source of the outer header. The bits behind the prefix, at most 32, come from the hash of the flow.
 	Source netip.Prefix
-	// Down says that its checks fail.
+	// Down is set if its health checks fail.
 	Down bool
-	// Used is false for a backend that has gone.
+	// Used is false for a backend that has been deleted.
 	Used bool
 	Hop  Hop
 }
 
-// Hop is how packets leave to a backend.
+// Hop is the next hop to a backend.
 type Hop struct {
-	// Port is the index of the interface that frames leave by, 0 when the way is not known.
+	// Port is the index of the egress interface, 0 if the next hop is not known.
 	Port           int
 	SrcMAC, DstMAC [6]byte
-	// MTU is the largest outer IP packet, bytes.
+	// MTU is the largest outer IP packet, in bytes.
 	MTU uint16
-	// VLAN is the 802.1Q tag to put on: 0x1000 + VLAN ID, or 0 for none.
+	// VLAN is the 802.1Q tag to add: 0x1000 + VLAN ID, or 0 for none.
 	VLAN uint16
-	// LinearOnly says that the interface takes no redirected frames of several buffers.
+	// LinearOnly is set if the interface takes no redirected frames of several buffers.
 	LinearOnly bool
 }
 
-// Traffic counts packets to a backend.
+// Traffic counts the packets and bytes sent to a backend, and its flows that have entered the flow table. Bytes are those
+// of the IP packets without encapsulation.
 type Traffic struct{ Packets, Bytes, Flows uint64 }
 
-// Events counts what happens to a VIP beside the packets of its backends, by the names of enum lb_event in
-// bpf/lb/maps.h: "untracked".
+// Events counts packets and flows of a VIP by what has happened to them. Names are those of enum lb_event in
+// bpf/lb/maps.h, such as "untracked".
 type Events map[string]uint64
 
 // Flow is an entry of the flow table.
 type Flow struct {
 	Client netip.AddrPort
-	// Port is the VIP's.
+	// Port is the destination port, of the VIP.
 	Port    uint16
 	VIP     uint32
 	Backend BackendID
 	// State is "new", "open", "closing" or "udp".
 	State string
-	// Idle is how long ago its last packet was, in steps of Tick.
+	// Idle is the time since its last packet, in steps of Tick.
 	Idle time.Duration
-	// Expired says that its time is over: it is there until another flow needs the place.
+	// Expired is set if Idle has reached the idle time of its state. The entry stays until GC or another flow takes it.
 	Expired bool
 }
 
-// Health is what the checks of a backend have found.
+// Health is the result of the health checks of a backend.
 type Health struct {
 	Backend BackendID
 	State   HealthState
 	// Since is when the state began.
 	Since            time.Time
 	Checks, Failures uint64
-	// Text says what failed last, cut at 95 bytes.
+	// Text is the last failure, cut at 95 bytes.
 	Text string
 }
 
-// HealthState is whether a backend answers its checks.
+// HealthState says whether a backend passes its health checks.
 type HealthState uint8
 
-// States of backends.
+// States of backends. A backend is Unknown until its first check passes or enough of them in a row fail.
 const (
 	Unknown HealthState = iota
 	Up
@@ -210,17 +211,17 @@ func (s HealthState) String() string {
 	return "unknown"
 }
 
-// Normal fills in what is left to defaults and refuses what leads nowhere.
+// Normal returns the options with defaults in place of zeros, nil for nil. It returns an error for values out of range.
 func (o *Options) Normal() (*Options, error) {
 	if o == nil {
 		return nil, nil
 	}
 	n := *o
 	for _, f := range []struct {
-		what      string
-		value     *int
-		otherwise int
-		most      int
+		what         string
+		value        *int
+		defaultValue int
+		most         int
 	}{
 		{"positions in a ring", &n.RingSize, DefaultRingSize, MaxRing},
 		{"flows in the flow table", &n.Flows, DefaultFlows, MaxFlows},
@@ -229,16 +230,16 @@ func (o *Options) Normal() (*Options, error) {
 		{"new flows a second", &n.InsertRate, DefaultInsertRate, 1_000_000_000},
 	} {
 		if *f.value == 0 {
-			*f.value = f.otherwise
+			*f.value = f.defaultValue
 		}
 		if *f.value < 1 || *f.value > f.most {
 			return nil, fmt.Errorf("%d %s: use 1 to %d", *f.value, f.what, f.most)
 		}
 	}
 	for _, f := range []struct {
-		what      string
-		value     *time.Duration
-		otherwise time.Duration
+		what         string
+		value        *time.Duration
+		defaultValue time.Duration
 	}{
 		{"of a flow of one packet", &n.IdleNew, DefaultIdleNew},
 		{"of TCP", &n.IdleTCP, DefaultIdleTCP},
@@ -246,7 +247,7 @@ func (o *Options) Normal() (*Options, error) {
 		{"of UDP", &n.IdleUDP, DefaultIdleUDP},
 	} {
 		if *f.value == 0 {
-			*f.value = f.otherwise
+			*f.value = f.defaultValue
 		}
 		if *f.value < Tick || *f.value > MaxIdle {
 			return nil, fmt.Errorf("idle time %s of %v: use %v to %v", f.what, *f.value, Tick.Round(time.Second/10), MaxIdle)

@@ -12,25 +12,26 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// As in bpf/lb/vip_cache.h.
+// Constants of bpf/lb/vip_cache.h. The lower bits of an entry's sequence number are flags.
 const (
 	vipCacheBits = 12
-	vipCacheBusy = 1
-	vipCacheMore = 2
-	vipCacheStep = 4 // of the number above these bits
+	vipCacheBusy = 1 // the entry is being written
+	vipCacheMore = 2 // other VIPs share the slot: look into lb_vips
+	vipCacheStep = 4 // the sequence number proper counts in steps of this
 )
 
-// vipCacheSlot is where a VIP stands in the table in front of lb_vips (lb_vip_cache_index), and what it is called there.
-func vipCacheSlot(k bpfobj.PipelineLbVipKey) (slot uint32, addr [2]uint64, what uint32) {
+// vipCacheSlot returns the slot of a VIP in the VIP cache (lb_vip_cache_index), and its address and service as they stand
+// in the entry.
+func vipCacheSlot(k bpfobj.PipelineLbVipKey) (slot uint32, addr [2]uint64, service uint32) {
 	w := k.Addr.W
 	addr = [2]uint64{uint64(w[1])<<32 | uint64(w[0]), uint64(w[3])<<32 | uint64(w[2])}
-	what = uint32(k.Port) | uint32(k.Proto)<<16 | 1<<31
-	h := (addr[0]*0x9e3779b97f4a7c15 + addr[1]) ^ uint64(what)
-	return uint32(h * 0xd6e8feb86659fd93 >> (64 - vipCacheBits)), addr, what
+	service = uint32(k.Port) | uint32(k.Proto)<<16 | 1<<31
+	h := (addr[0]*0x9e3779b97f4a7c15 + addr[1]) ^ uint64(service)
+	return uint32(h * 0xd6e8feb86659fd93 >> (64 - vipCacheBits)), addr, service
 }
 
-// fillVIPCache brings the table in front of lb_vips in step with it. Programs that read meanwhile find what was there
-// or what is to be there, or look into lb_vips.
+// fillVIPCache brings the VIP cache up to date with lb_vips. Programs that read an entry meanwhile find the old one or the
+// new one, or look into lb_vips.
 func (p *Plane) fillVIPCache() error {
 	var (
 		key  bpfobj.PipelineLbVipKey
@@ -42,11 +43,11 @@ func (p *Plane) fillVIPCache() error {
 		if key.Any != 0 {
 			continue
 		}
-		slot, addr, what := vipCacheSlot(key)
-		if f := &want[slot]; f.Service == 0 {
-			f.Addr, f.Service, f.Vip = addr, what, raw
+		slot, addr, service := vipCacheSlot(key)
+		if e := &want[slot]; e.Service == 0 {
+			e.Addr, e.Service, e.Vip = addr, service, raw
 		} else {
-			f.Seq = vipCacheMore
+			e.Seq = vipCacheMore
 		}
 	}
 	if err := it.Err(); err != nil {
@@ -58,25 +59,25 @@ func (p *Plane) fillVIPCache() error {
 	if err != nil {
 		return fmt.Errorf("mapping the VIPs of %s: %w", p.Name(), err)
 	}
-	fronts := unsafe.Slice((*bpfobj.PipelineLbVipCacheEntry)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
+	cache := unsafe.Slice((*bpfobj.PipelineLbVipCacheEntry)(unsafe.Pointer(unsafe.SliceData(b))), len(want))
 	for n := range want {
-		exchangeVIPCacheEntry(&fronts[n], &want[n])
+		replaceVIPCacheEntry(&cache[n], &want[n])
 	}
 	return unix.Munmap(b)
 }
 
-// exchangeVIPCacheEntry makes an entry another one, in the steps of a writer: bpf/core/seqcount.h. The programs look into lb_vips
-// meanwhile. An entry that somebody has died over is busy until then.
-func exchangeVIPCacheEntry(f, to *bpfobj.PipelineLbVipCacheEntry) {
-	seq := atomic.LoadUint32(&f.Seq)
-	if f.Addr == to.Addr && f.Service == to.Service && f.Vip == to.Vip && seq&(vipCacheStep-1) == to.Seq {
+// replaceVIPCacheEntry overwrites an entry in the steps of a writer of bpf/core/seqcount.h. Programs look into lb_vips
+// while the entry is busy. If a process dies in the middle, the entry stays busy until the next call.
+func replaceVIPCacheEntry(e, to *bpfobj.PipelineLbVipCacheEntry) {
+	seq := atomic.LoadUint32(&e.Seq)
+	if e.Addr == to.Addr && e.Service == to.Service && e.Vip == to.Vip && seq&(vipCacheStep-1) == to.Seq {
 		return
 	}
-	atomic.StoreUint32(&f.Seq, seq|vipCacheBusy)
-	atomic.StoreUint64(&f.Addr[0], to.Addr[0])
-	atomic.StoreUint64(&f.Addr[1], to.Addr[1])
-	atomic.StoreUint32(&f.Service, to.Service)
-	// number and flags, of 8 bytes, at once
-	atomic.StoreUint64((*uint64)(unsafe.Pointer(&f.Vip)), *(*uint64)(unsafe.Pointer(&to.Vip)))
-	atomic.StoreUint32(&f.Seq, seq&^(vipCacheStep-1)+vipCacheStep|to.Seq)
+	atomic.StoreUint32(&e.Seq, seq|vipCacheBusy)
+	atomic.StoreUint64(&e.Addr[0], to.Addr[0])
+	atomic.StoreUint64(&e.Addr[1], to.Addr[1])
+	atomic.StoreUint32(&e.Service, to.Service)
+	// The VIP has 8 bytes, which are written at once.
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&e.Vip)), *(*uint64)(unsafe.Pointer(&to.Vip)))
+	atomic.StoreUint32(&e.Seq, seq&^(vipCacheStep-1)+vipCacheStep|to.Seq)
 }

@@ -46,7 +46,7 @@ func TestFrontShared(t *testing.T) {
 	frame := b.packet(client4, keys[1].Addr.String()+":80", syn(), nil)
 	lost, wrong, sent := 0, 0, 0
 	b.runs([][]byte{frame}, 3_000_000, nil, func(n int) error {
-		exchangeVIPCacheEntry(&fronts[slot], &states[n&1])
+		replaceVIPCacheEntry(&fronts[slot], &states[n&1])
 		return nil
 	}, func(_ int, action uint32, out []byte) error {
 		sent++

@@ -19,10 +19,11 @@ import (
 // vlanIDs is LB_VLANS of bpf/lb/vlan.h.
 const vlanIDs = 4096
 
-// MaxVLANs is how many VLANs a VIP may name.
+// MaxVLANs is the largest number of VLANs that a VIP may name.
 const MaxVLANs = 16
 
-// NamedVLAN is a VLAN that VIPs of an address name: they answer there although the host has no device for it.
+// NamedVLAN is a VLAN that the VIPs of an address name in the configuration. They are served there although the host has no
+// device for the VLAN.
 type NamedVLAN struct {
 	Addr netip.Addr
 	ID   uint16
@@ -34,7 +35,7 @@ func (v NamedVLAN) raw() bpfobj.PipelineLbNamedVlan {
 	return raw
 }
 
-// SetNamedVLAN has the VIPs of an address answer on a VLAN.
+// SetNamedVLAN makes the programs serve the VIPs of an address on a VLAN.
 func (p *Plane) SetNamedVLAN(v NamedVLAN) error {
 	if err := p.inst.Map(bpfobj.PipelineMapLbNamedVlans).Put(v.raw(), uint8(1)); err != nil {
 		return fmt.Errorf("writing VLAN %d of VIP %s of %s: %w", v.ID, v.Addr, p.Name(), err)
@@ -42,7 +43,7 @@ func (p *Plane) SetNamedVLAN(v NamedVLAN) error {
 	return nil
 }
 
-// DeleteNamedVLAN is no error if there is none.
+// DeleteNamedVLAN undoes SetNamedVLAN. It returns no error if there is none.
 func (p *Plane) DeleteNamedVLAN(v NamedVLAN) error {
 	if err := p.inst.Map(bpfobj.PipelineMapLbNamedVlans).Delete(v.raw()); err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting VLAN %d of VIP %s of %s: %w", v.ID, v.Addr, p.Name(), err)
@@ -50,7 +51,7 @@ func (p *Plane) DeleteNamedVLAN(v NamedVLAN) error {
 	return nil
 }
 
-// NamedVLANs returns what the programs know.
+// NamedVLANs returns the named VLANs in the data plane.
 func (p *Plane) NamedVLANs() (map[NamedVLAN]bool, error) {
 	var (
 		key bpfobj.PipelineLbNamedVlan
@@ -81,8 +82,9 @@ func copyNamedVLANs(_ *Part, from, to *ebpf.Map) error {
 	return it.Err()
 }
 
-// FollowVLANs tells the programs which VLANs this host has on the interfaces: those with a device of 802.1Q that is up,
-// on the interface itself, whatever it is called now, or on the bridge that it is a port of. It returns whether that has changed.
+// FollowVLANs writes the VLANs that this host has on the interfaces into the data plane, and returns whether they have
+// changed. A VLAN counts if it has an 802.1Q device that is up, on the interface or on the bridge that the interface is a
+// port of. Interfaces are found by index, so that renaming one changes nothing.
 func (p *Plane) FollowVLANs() (changed bool, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -96,7 +98,7 @@ func (p *Plane) followVLANs(links []netlink.Link) (changed bool, err error) {
 	for name, port := range p.inst.PortIndexes() {
 		first := p.inst.PortSlot(name) * vlanIDs
 		if first+vlanIDs > len(want) {
-			continue // never: the map is made for all of them
+			continue // cannot happen: the map has room for all slots
 		}
 		for id, dev := range vlansOn(links, port) {
 			want[first+int(id)] = uint32(dev)
@@ -123,7 +125,8 @@ func vlansOn(links []netlink.Link, port int) map[uint16]int {
 	return devs
 }
 
-// setVLANs writes what differs: by slot of the interface and VLAN ID the device, 0 for none.
+// setVLANs writes the entries that differ. The index is slot of the interface * vlanIDs + VLAN ID, the value the index of
+// the VLAN's device, 0 for none.
 func (p *Plane) setVLANs(want []uint32) (changed bool, err error) {
 	m := p.inst.Map(bpfobj.PipelineMapLbVlans)
 	size := len(want) * int(unsafe.Sizeof(bpfobj.PipelineLbVlan{}))

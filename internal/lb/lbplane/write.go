@@ -29,7 +29,7 @@ const (
 	backendPlain = 4
 )
 
-// SetVIP says what a VIP is. Its ring has to be there before.
+// SetVIP writes a VIP. Its ring must have been written before.
 func (p *Plane) SetVIP(k VIPKey, v VIP) error {
 	raw := bpfobj.PipelineLbVip{Number: v.Number, IdLen: v.ServerID, IdConfig: v.IDConfig}
 	for bit, on := range map[uint8]bool{
@@ -51,7 +51,8 @@ func (p *Plane) SetVIP(k VIPKey, v VIP) error {
 	return p.fillVIPCache()
 }
 
-// anyPort is the key of what is known of all VIPs of an address and protocol.
+// anyPort returns the key of the entry for all VIPs of an address and protocol. Programs use it for fragments, which have no
+// ports.
 func (k VIPKey) anyPort() bpfobj.PipelineLbVipKey {
 	k.Port = 0
 	raw := k.raw()
@@ -59,7 +60,7 @@ func (k VIPKey) anyPort() bpfobj.PipelineLbVipKey {
 	return raw
 }
 
-// setAny tells the programs that the address and protocol have a VIP: raw, or several.
+// setAny writes the entry for all VIPs of the address and protocol: raw, or a mark that there are several.
 func (p *Plane) setAny(k VIPKey, raw bpfobj.PipelineLbVip) error {
 	var old bpfobj.PipelineLbVip
 	m, key := p.inst.Map(bpfobj.PipelineMapLbVips), k.anyPort()
@@ -79,8 +80,9 @@ func (p *Plane) setAny(k VIPKey, raw bpfobj.PipelineLbVip) error {
 	return nil
 }
 
-// DeleteVIP is no error if there is none. No packet is on its way to the VIP any more when it returns: its ring may be
-// another VIP's then, and so may its number if its backends have gone, to which the table's flows belong.
+// DeleteVIP deletes a VIP. It returns no error if there is none. When it returns no program uses the VIP any more, so that
+// its ring may be replaced. Its number may be used again once its backends have been deleted, because flows in the table
+// still refer to them.
 func (p *Plane) DeleteVIP(k VIPKey) error {
 	if err := p.inst.Map(bpfobj.PipelineMapLbVips).Delete(k.raw()); err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting a VIP of %s: %w", p.Name(), err)
@@ -95,7 +97,8 @@ func (p *Plane) DeleteVIP(k VIPKey) error {
 	return nil
 }
 
-// fillAny takes out what is known of a VIP's address, after the VIP has gone, as far as other VIPs do not need it.
+// fillAny removes the address of a deleted VIP from the Bloom filter of addresses, and updates the entry for all VIPs of
+// its address and protocol, as far as other VIPs do not need them.
 func (p *Plane) fillAny(k VIPKey) error {
 	var (
 		filter   bpfobj.PipelineBloom
@@ -134,7 +137,7 @@ func (p *Plane) fillAny(k VIPKey) error {
 	return nil
 }
 
-// addrBit is the bit of an address in lb_addrs (lb_vip_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
+// addrBit returns the bit of an address in the Bloom filter lb_addrs (lb_vip_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
 func addrBit(addr netip.Addr) uint32 {
 	const mult = 0x9e3779b1
 	w := bpfobj.AddrWords(addr)
@@ -156,7 +159,7 @@ func (p *Plane) setAddr(addr netip.Addr) error {
 	return nil
 }
 
-// VIPs returns what the programs know.
+// VIPs returns the VIPs in the data plane.
 func (p *Plane) VIPs() (map[VIPKey]VIP, error) {
 	var (
 		key bpfobj.PipelineLbVipKey
@@ -180,7 +183,7 @@ func (p *Plane) VIPs() (map[VIPKey]VIP, error) {
 	return vips, nil
 }
 
-// SetRing exchanges a VIP's ring in one step. It has as many positions as the options say.
+// SetRing replaces the ring of the VIP with that number in one step. Its length must be RingSize of the options.
 func (p *Plane) SetRing(vip uint32, ring []BackendID) error {
 	size := p.Options().RingSize
 	if len(ring) != size {
@@ -203,7 +206,7 @@ func (p *Plane) SetRing(vip uint32, ring []BackendID) error {
 	return nil
 }
 
-// DeleteRing is no error if there is none. No packet may need it any more.
+// DeleteRing deletes the ring of a VIP, which must have been deleted before. It returns no error if there is none.
 func (p *Plane) DeleteRing(vip uint32) error {
 	if err := p.inst.Map(bpfobj.PipelineMapLbRings).Delete(vip); err != nil && !bpfobj.NotExist(err) {
 		return fmt.Errorf("deleting a ring of %s: %w", p.Name(), err)
@@ -211,7 +214,7 @@ func (p *Plane) DeleteRing(vip uint32) error {
 	return nil
 }
 
-// Ring returns a VIP's ring, nil if it has none.
+// Ring returns the ring of the VIP with that number, nil if it has none.
 func (p *Plane) Ring(vip uint32) ([]BackendID, error) {
 	var m *ebpf.Map
 	err := p.inst.Map(bpfobj.PipelineMapLbRings).Lookup(vip, &m)
@@ -229,12 +232,12 @@ func (p *Plane) Ring(vip uint32) ([]BackendID, error) {
 	return ring, nil
 }
 
-// linePositions is LB_POSITIONS of bpf/lb/maps.h: what a value of a ring's map holds.
+// linePositions is LB_POSITIONS of bpf/lb/maps.h: the number of positions in one value of a ring's map.
 const linePositions = 16
 
 func ringLines(size int) uint32 { return uint32((size + linePositions - 1) / linePositions) }
 
-// withRing maps a ring into memory for as long as do takes.
+// withRing calls do with a ring mapped into memory.
 func withRing(m *ebpf.Map, prot int, do func([]BackendID)) error {
 	n := int(m.MaxEntries()) * linePositions
 	page := unix.Getpagesize()
@@ -246,57 +249,57 @@ func withRing(m *ebpf.Map, prot int, do func([]BackendID)) error {
 	return unix.Munmap(b)
 }
 
-func (m Backend) raw() bpfobj.PipelineLbBackend {
+func (b Backend) raw() bpfobj.PipelineLbBackend {
 	raw := bpfobj.PipelineLbBackend{
-		Id: uint32(m.ID), Vip: uint16(m.VIP), Encap: uint8(m.Encap), GuePort: bpfobj.Wire16(m.GUEPort),
-		V6: bpfobj.Flag(m.Addr.Is6()),
+		Id: uint32(b.ID), Vip: uint16(b.VIP), Encap: uint8(b.Encap), GuePort: bpfobj.Wire16(b.GUEPort),
+		V6: bpfobj.Flag(b.Addr.Is6()),
 		Hop: bpfobj.PipelineNextHop{
-			Port: uint32(m.Hop.Port), Mtu: m.Hop.MTU, Vlan: m.Hop.VLAN, Dmac: m.Hop.DstMAC, Smac: m.Hop.SrcMAC,
-			LinearOnly: bpfobj.Flag(m.Hop.LinearOnly),
+			Port: uint32(b.Hop.Port), Mtu: b.Hop.MTU, Vlan: b.Hop.VLAN, Dmac: b.Hop.DstMAC, Smac: b.Hop.SrcMAC,
+			LinearOnly: bpfobj.Flag(b.Hop.LinearOnly),
 		},
 	}
-	raw.Addr.W = bpfobj.AddrWords(m.Addr)
-	if m.Source.IsValid() {
-		raw.Src.W = bpfobj.AddrWords(m.Source.Masked().Addr())
-		if free := m.Source.Addr().BitLen() - m.Source.Bits(); free < 32 {
+	raw.Addr.W = bpfobj.AddrWords(b.Addr)
+	if b.Source.IsValid() {
+		raw.Src.W = bpfobj.AddrWords(b.Source.Masked().Addr())
+		if free := b.Source.Addr().BitLen() - b.Source.Bits(); free < 32 {
 			raw.SrcMask = bits.ReverseBytes32(1<<free - 1)
 		} else {
 			raw.SrcMask = ^uint32(0)
 		}
-		if m.Source.IsSingleIP() {
-			raw.Src.W = bpfobj.AddrWords(m.Source.Addr())
+		if b.Source.IsSingleIP() {
+			raw.Src.W = bpfobj.AddrWords(b.Source.Addr())
 		}
 	}
-	if m.Used {
+	if b.Used {
 		raw.Flags |= backendUsed
 	}
-	if m.Down {
+	if b.Down {
 		raw.Flags |= backendDown
 	}
-	if m.plain() {
+	if b.plain() {
 		raw.Flags |= backendPlain
 	}
 	return raw
 }
 
-// plain says whether the programs can send to a backend in the short way: bpf/lb/send_fast.h.
-func (m Backend) plain() bool {
-	return m.Encap == IPIP && m.Addr.Is4() && m.Hop.Port != 0 && m.Hop.VLAN == 0 && !m.Hop.LinearOnly
+// plain returns whether the programs can send to the backend by the fast path of bpf/lb/send_fast.h.
+func (b Backend) plain() bool {
+	return b.Encap == IPIP && b.Addr.Is4() && b.Hop.Port != 0 && b.Hop.VLAN == 0 && !b.Hop.LinearOnly
 }
 
-// SetBackend says what a backend is. Programs see the old one or the new one.
-func (p *Plane) SetBackend(m Backend) error {
+// SetBackend writes a backend. Programs see the old one or the new one, never a mix.
+func (p *Plane) SetBackend(b Backend) error {
 	var slot bpfobj.PipelineLbBackendLatch
-	backends, number := p.inst.Map(bpfobj.PipelineMapLbBackends), m.ID.Number()
+	backends, number := p.inst.Map(bpfobj.PipelineMapLbBackends), b.ID.Number()
 	if err := backends.Lookup(number, &slot); err != nil {
 		return fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
 	}
-	raw := m.raw()
+	raw := b.raw()
 	if slot.Version[slot.Seq&1] == raw {
 		return nil
 	}
-	// The programs read the version that the lowest bit names; the other one may be anything, after a process that
-	// died while writing.
+	// The programs read the version that the lowest bit of Seq selects. The other one may be half written if a process has
+	// died, so write both.
 	for range 2 {
 		slot.Version[^slot.Seq&1] = raw
 		if err := backends.Put(number, slot); err != nil {
@@ -310,14 +313,14 @@ func (p *Plane) SetBackend(m Backend) error {
 	return nil
 }
 
-// Backend returns what the programs know of a backend; Used is false if there is none.
+// Backend returns the backend with that number. Used is false if there is none.
 func (p *Plane) Backend(number uint32) (Backend, error) {
 	var slot bpfobj.PipelineLbBackendLatch
 	if err := p.inst.Map(bpfobj.PipelineMapLbBackends).Lookup(number, &slot); err != nil {
 		return Backend{}, fmt.Errorf("reading backend %d of %s: %w", number, p.Name(), err)
 	}
 	raw := slot.Version[slot.Seq&1]
-	m := Backend{
+	b := Backend{
 		ID: BackendID(raw.Id), VIP: uint32(raw.Vip), Addr: bpfobj.WordsAddr(raw.Addr.W), Encap: Encap(raw.Encap),
 		GUEPort: bpfobj.Wire16(raw.GuePort), Used: raw.Flags&backendUsed != 0, Down: raw.Flags&backendDown != 0,
 		Hop: Hop{
@@ -325,13 +328,13 @@ func (p *Plane) Backend(number uint32) (Backend, error) {
 			LinearOnly: raw.Hop.LinearOnly != 0,
 		},
 	}
-	if src := bpfobj.WordsAddr(raw.Src.W); m.Used && m.Encap != L2 {
-		m.Source = netip.PrefixFrom(src, src.BitLen()-bits.OnesCount32(raw.SrcMask))
+	if src := bpfobj.WordsAddr(raw.Src.W); b.Used && b.Encap != L2 {
+		b.Source = netip.PrefixFrom(src, src.BitLen()-bits.OnesCount32(raw.SrcMask))
 	}
-	return m, nil
+	return b, nil
 }
 
-// Traffic returns what a backend has got.
+// Traffic returns the counters of the backend with that number.
 func (p *Plane) Traffic(number uint32) (sum Traffic, err error) {
 	var perCPU []bpfobj.PipelineLbBackendCounters
 	if err := p.inst.Map(bpfobj.PipelineMapLbTraffic).Lookup(number, &perCPU); err != nil {
@@ -345,7 +348,7 @@ func (p *Plane) Traffic(number uint32) (sum Traffic, err error) {
 	return sum, nil
 }
 
-// ClearTraffic sets a backend's counters to 0, before its number is used again.
+// ClearTraffic sets the counters of the backend with that number to 0, before the number is used again.
 func (p *Plane) ClearTraffic(number uint32) error {
 	zero := make([]bpfobj.PipelineLbBackendCounters, ebpf.MustPossibleCPU())
 	if err := p.inst.Map(bpfobj.PipelineMapLbTraffic).Put(number, zero); err != nil {
@@ -354,7 +357,7 @@ func (p *Plane) ClearTraffic(number uint32) error {
 	return nil
 }
 
-// Health returns what a backend's checks have found.
+// Health returns the result of the health checks of the backend with that number.
 func (p *Plane) Health(number uint32) (h Health, err error) {
 	var raw bpfobj.PipelineLbFinding
 	if err := p.inst.Map(bpfobj.PipelineMapLbHealth).Lookup(number, &raw); err != nil {
@@ -373,7 +376,7 @@ func (p *Plane) Health(number uint32) (h Health, err error) {
 	return h, nil
 }
 
-// SetHealth keeps what a backend's checks have found, for others to read.
+// SetHealth stores the result of a backend's health checks for other processes to read.
 func (p *Plane) SetHealth(h Health) error {
 	raw := bpfobj.PipelineLbFinding{Backend: uint32(h.Backend), State: uint8(h.State), Checks: h.Checks, Failures: h.Failures}
 	if !h.Since.IsZero() {

@@ -79,7 +79,7 @@ func (v *view) onward(to lb.Service, client netip.AddrPort, iface string) (on, n
 	}
 	var goes map[string]bool
 	if v.plane.Options().Unclaimed != lbplane.Pass {
-		if goes, err = v.plane.GoesOn(uint8(to.Protocol), client.Addr(), to.Addr, interfaces); err != nil {
+		if goes, err = v.plane.Forwards(uint8(to.Protocol), client.Addr(), to.Addr, interfaces); err != nil {
 			return nil, nil, err
 		}
 	}
