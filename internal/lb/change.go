@@ -9,22 +9,22 @@ import (
 	"slices"
 )
 
-// VIPSpec is what is said of a VIP by hand; what is left out stays, or is the default.
+// VIPSpec is a change of a VIP by hand. Zero fields stay as they are, or get the default in a new VIP.
 type VIPSpec struct {
 	Hash, OnFailure, Encap string
 	ServerID, IDConfig     *uint8
 	VLANs                  *[]uint16
-	// Check has 0 for what is left out. Its type NoCheck ends checks.
+	// Check changes the fields that are not 0. Its type NoCheck removes the check.
 	Check Check
 }
 
-// NoCheck stands in the place of a type of checks.
+// NoCheck is a type of Check for VIPs without one.
 const NoCheck = "none"
 
-// Validate refuses what is wrong whatever the VIP is.
+// Validate returns an error for what is wrong for any VIP.
 func (s VIPSpec) Validate() error {
 	v := VIP{Hash: HashFlow, OnFailure: FailKeep, Encap: EncapIPIP}
-	s.words(&v)
+	s.applyStrings(&v)
 	if _, err := v.checkWords(); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s VIPSpec) Validate() error {
 	return nil
 }
 
-func (s VIPSpec) words(v *VIP) {
+func (s VIPSpec) applyStrings(v *VIP) {
 	for _, w := range []struct {
 		from string
 		to   *string
@@ -46,7 +46,7 @@ func (s VIPSpec) words(v *VIP) {
 }
 
 func (s VIPSpec) apply(v *VIP) error {
-	s.words(v)
+	s.applyStrings(v)
 	if s.ServerID != nil {
 		v.ServerID = *s.ServerID
 	}
@@ -74,29 +74,29 @@ func (s VIPSpec) apply(v *VIP) error {
 	return nil
 }
 
-// overlay puts what is said of a check over what was.
-func overlay(was, said Check) Check {
-	put(&was.Port, said.Port)
-	put(&was.Interval, said.Interval)
-	put(&was.Timeout, said.Timeout)
-	put(&was.Rise, said.Rise)
-	put(&was.Fall, said.Fall)
-	put(&was.Path, said.Path)
-	put(&was.Host, said.Host)
-	put(&was.Status, said.Status)
-	put(&was.Send, said.Send)
-	put(&was.Expect, said.Expect)
-	return was
+// overlay returns a check with the fields of change that are not 0.
+func overlay(check, change Check) Check {
+	setIfGiven(&check.Port, change.Port)
+	setIfGiven(&check.Interval, change.Interval)
+	setIfGiven(&check.Timeout, change.Timeout)
+	setIfGiven(&check.Rise, change.Rise)
+	setIfGiven(&check.Fall, change.Fall)
+	setIfGiven(&check.Path, change.Path)
+	setIfGiven(&check.Host, change.Host)
+	setIfGiven(&check.Status, change.Status)
+	setIfGiven(&check.Send, change.Send)
+	setIfGiven(&check.Expect, change.Expect)
+	return check
 }
 
-func put[T comparable](to *T, from T) {
+func setIfGiven[T comparable](to *T, from T) {
 	var zero T
 	if from != zero {
 		*to = from
 	}
 }
 
-// BackendSpec is what is said of a backend by hand; what is left out stays, or is the default.
+// BackendSpec is a change of a backend by hand. Zero fields stay as they are, or get the default in a new backend.
 type BackendSpec struct {
 	Weight   *uint32
 	Encap    string
@@ -104,7 +104,7 @@ type BackendSpec struct {
 	ServerID *string
 }
 
-// Validate refuses what is wrong whatever the backend is.
+// Validate returns an error for what is wrong for any backend.
 func (s BackendSpec) Validate() error {
 	if s.Encap == "" {
 		return nil
@@ -148,7 +148,7 @@ func (s *State) mustFindBackend(k Service, a netip.Addr) (*Backend, error) {
 	return nil, fmt.Errorf("VIP %s has no backend %s: see 'culvert lb show'", k, a)
 }
 
-// AddVIP puts a VIP without backends into s.
+// AddVIP adds a VIP without backends.
 func (s *State) AddVIP(k Service, spec VIPSpec) error {
 	if s.find(k) != nil {
 		return fmt.Errorf("VIP %s is there already: change it with 'culvert lb vip set'", k)
@@ -161,7 +161,7 @@ func (s *State) AddVIP(k Service, spec VIPSpec) error {
 	return nil
 }
 
-// SetVIP changes a VIP. File says that it is the configuration file's.
+// SetVIP changes a VIP. It returns whether the VIP comes from the configuration file.
 func (s *State) SetVIP(k Service, spec VIPSpec) (file bool, err error) {
 	v, err := s.mustFind(k)
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *State) SetVIP(k Service, spec VIPSpec) (file bool, err error) {
 	return v.File, spec.apply(v)
 }
 
-// DeleteVIP takes a VIP with its backends out of s.
+// DeleteVIP deletes a VIP with its backends. It returns whether the VIP comes from the configuration file.
 func (s *State) DeleteVIP(k Service) (file bool, err error) {
 	v, err := s.mustFind(k)
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *State) DeleteVIP(k Service) (file bool, err error) {
 	return file, nil
 }
 
-// AddBackend gives a VIP another backend.
+// AddBackend adds a backend to a VIP.
 func (s *State) AddBackend(k Service, a netip.Addr, spec BackendSpec) error {
 	v, err := s.mustFind(k)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *State) AddBackend(k Service, a netip.Addr, spec BackendSpec) error {
 	return nil
 }
 
-// SetBackend changes a backend.
+// SetBackend changes a backend. It returns whether the backend comes from the configuration file.
 func (s *State) SetBackend(k Service, a netip.Addr, spec BackendSpec) (file bool, err error) {
 	b, err := s.mustFindBackend(k, a)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *State) SetBackend(k Service, a netip.Addr, spec BackendSpec) (file bool
 	return b.File, nil
 }
 
-// DeleteBackend takes a backend from a VIP.
+// DeleteBackend deletes a backend. It returns whether the backend comes from the configuration file.
 func (s *State) DeleteBackend(k Service, a netip.Addr) (file bool, err error) {
 	b, err := s.mustFindBackend(k, a)
 	if err != nil {
@@ -218,8 +218,8 @@ func (s *State) DeleteBackend(k Service, a netip.Addr) (file bool, err error) {
 	return file, nil
 }
 
-// Drain keeps new flows from a backend, or with an invalid address lets a VIP be no reason to announce its address; or
-// takes that back. The configuration file says nothing of it, and changes nothing.
+// Drain sets or clears the mark of a drained backend, which gets no new flows. With an invalid address it does so for the
+// VIP, whose address is then not announced because of it. The configuration file cannot set the mark and does not change it.
 func (s *State) Drain(k Service, a netip.Addr, drained bool) error {
 	if !a.IsValid() {
 		v, err := s.mustFind(k)

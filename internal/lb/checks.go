@@ -13,16 +13,16 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// checks has the backends of VIPs with a check checked.
+// checks runs the health checks of backends.
 type checks struct {
 	inst    *datapath.Instance
-	wake    func() // a state has changed
+	wake    func() // called when the state of a backend has changed
 	checker *health.Checker
-	packets *lbplane.Probes // nil while nothing is checked
+	probes  *lbplane.Probes // nil while no VIP has a check
 
 	mu      sync.Mutex
 	results map[lbplane.BackendID]health.Result
-	fresh   map[lbplane.BackendID]bool // not kept yet
+	fresh   map[lbplane.BackendID]bool // results that are not in the data plane yet
 }
 
 func newChecks(ctx context.Context, o Options, wake func()) *checks {
@@ -32,16 +32,16 @@ func newChecks(ctx context.Context, o Options, wake func()) *checks {
 	}
 	c.checker = health.New(ctx, health.Options{
 		Report: c.report,
-		Ready:  func(t health.Target) error { return c.packets.Ready(t.Addr.Addr(), t.Mark) },
+		Ready:  func(t health.Target) error { return c.probes.Ready(t.Addr.Addr(), t.Mark) },
 	})
 	return c
 }
 
-// close waits for the checks, whose context has ended.
+// close waits for the end of the checks, whose context has ended.
 func (c *checks) close() {
 	c.checker.Wait()
-	if c.packets != nil {
-		_ = c.packets.Close() // the process ends
+	if c.probes != nil {
+		_ = c.probes.Close() // the end of the process detaches them too
 	}
 }
 
@@ -59,7 +59,8 @@ func (c *checks) report(id uint32, r health.Result, changed bool) {
 	}
 }
 
-// set says who is to be checked. What an earlier process has found goes on.
+// set starts the checks of the state's backends and ends all others. A backend starts with its last result, which may come
+// from an earlier process.
 func (c *checks) set(p *lbplane.Plane, s *State) error {
 	var targets []health.Target
 	results := make(map[lbplane.BackendID]health.Result)
@@ -88,12 +89,12 @@ func (c *checks) set(p *lbplane.Plane, s *State) error {
 			})
 		}
 	}
-	if len(targets) > 0 && c.packets == nil {
-		packets, err := lbplane.AttachProbes(c.inst)
+	if len(targets) > 0 && c.probes == nil {
+		probes, err := lbplane.AttachProbes(c.inst)
 		if err != nil {
 			return err
 		}
-		c.packets = packets
+		c.probes = probes
 	}
 	c.mu.Lock()
 	for backend := range results { // reports may have come meanwhile
@@ -117,7 +118,7 @@ func healthOf(backend lbplane.BackendID, r health.Result) lbplane.Health {
 	return lbplane.Health{Backend: backend, State: states[r.State], Since: r.Since, Checks: r.Checks, Failures: r.Failures, Text: r.Text}
 }
 
-// down is who fails: of those that are not checked, as it was.
+// down returns was with the results of the checks. Backends without a check stay as they were.
 func (c *checks) down(was map[lbplane.BackendID]bool) map[lbplane.BackendID]bool {
 	now := maps.Clone(was)
 	c.mu.Lock()
@@ -128,14 +129,14 @@ func (c *checks) down(was map[lbplane.BackendID]bool) map[lbplane.BackendID]bool
 	return now
 }
 
-// result is what is known of a backend.
+// result returns the last result of a backend, a zero one if there is none.
 func (c *checks) result(backend lbplane.BackendID) health.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.results[backend]
 }
 
-// keep writes what has been found for others to read. What cannot be written is lost: the next finding comes soon.
+// keep writes new results into the data plane, for other processes to read. Errors are ignored: the next results come soon.
 func (c *checks) keep(p *lbplane.Plane) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// Load returns what the load balancer of an instance does.
+// Load returns the state that is stored with a data plane, an empty one if there is none.
 func Load(p *lbplane.Plane) (State, error) {
 	var s State
 	b, err := p.State()
@@ -27,16 +27,16 @@ func Load(p *lbplane.Plane) (State, error) {
 	return s, nil
 }
 
-// keeper keeps a state.
-type keeper interface {
+// stateStore has the methods of *lbplane.Plane that store a state.
+type stateStore interface {
 	Name() string
 	SetState([]byte) error
 }
 
-func (s *State) keep(p keeper) error {
+func (s *State) store(p stateStore) error {
 	b, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("keeping the load balancer's state of %s: %w", p.Name(), err)
+		return fmt.Errorf("writing the load balancer's state of %s: %w", p.Name(), err)
 	}
 	return p.SetState(b)
 }
@@ -56,16 +56,16 @@ func (s *State) clone() State {
 	return c
 }
 
-// Edit has the load balancer of an instance changed, by nobody else meanwhile. What change leaves is refused with an *Error
-// if it makes no sense; then nothing has changed. Numbers and ids are not for change to set.
+// Edit changes the state of the load balancer of an instance under its lock. If the result of change is not valid Edit
+// returns an *Error and changes nothing. Edit sets numbers and IDs itself.
 func Edit(inst *datapath.Instance, change func(*State) error) error {
 	return EditThen(inst, change, nothing)
 }
 
 func nothing() error { return nil }
 
-// EditThen is Edit, of which nothing is left if then fails, which is called when it is in force: backends keep their numbers
-// and next hops, and so their flows.
+// EditThen does the same as Edit and calls then once the new state is in force. If then fails the old state comes back, and
+// backends keep their numbers and next hops, and so their flows.
 func EditThen(inst *datapath.Instance, change func(*State) error, then func() error) error {
 	return lbplane.Edit(inst, func(p *lbplane.Plane) error { return edit(p, change, then) })
 }
@@ -88,7 +88,7 @@ func edit(p *lbplane.Plane, change func(*State) error, then func() error) error 
 	return finish(p, old, now, before, l, then)
 }
 
-// read returns the state, what the programs know, and what comes and goes as it stands in their maps.
+// read returns the state, the contents of the programs' maps, and the live data in them.
 func read(p *lbplane.Plane) (s State, i image, l live, err error) {
 	if s, err = Load(p); err != nil {
 		return s, i, l, err
@@ -99,15 +99,16 @@ func read(p *lbplane.Plane) (s State, i image, l live, err error) {
 	if !s.Unfinished {
 		return s, s.image(l), l, nil
 	}
-	// Somebody has died while writing: everything is written again.
-	i, err = unknown(p)
+	// A process has died while writing, so everything is written again.
+	i, err = unknownImage(p)
 	return s, i, l, err
 }
 
-// unknown is an image of what may be there, whatever it is.
-func unknown(p *lbplane.Plane) (image, error) {
+// unknownImage returns an image with the keys of all maps and values that differ from any valid one, so that write replaces
+// all of them.
+func unknownImage(p *lbplane.Plane) (image, error) {
 	i := image{
-		rings:    make(map[uint32][]place),
+		rings:    make(map[uint32][]ringEntry),
 		backends: make(map[uint32]lbplane.Backend),
 		ids:      make(map[uint32]map[string]lbplane.BackendID),
 	}
@@ -131,49 +132,50 @@ func unknown(p *lbplane.Plane) (image, error) {
 		}
 	}
 	for n := range uint32(p.Options().Backends) {
-		m, err := p.Backend(n)
+		b, err := p.Backend(n)
 		if err != nil {
 			return i, err
 		}
-		if m.Used {
-			i.backends[n] = lbplane.Backend{ID: m.ID}
+		if b.Used {
+			i.backends[n] = lbplane.Backend{ID: b.ID}
 		}
 	}
 	return i, nil
 }
 
 func readLive(p *lbplane.Plane, s *State) (live, error) {
-	l := live{ways: make(map[netip.Addr]way), down: make(map[lbplane.BackendID]bool)}
+	l := live{routes: make(map[netip.Addr]route), down: make(map[lbplane.BackendID]bool)}
 	for _, v := range s.VIPs {
 		for _, b := range v.Backends {
-			m, err := p.Backend(b.ID.Number())
+			written, err := p.Backend(b.ID.Number())
 			if err != nil {
 				return l, err
 			}
-			if !m.Used || m.ID != b.ID {
+			if !written.Used || written.ID != b.ID {
 				continue
 			}
-			l.down[b.ID] = m.Down
-			w := way{hop: m.Hop}
-			if m.Source.IsSingleIP() {
-				w.source = m.Source.Addr()
+			l.down[b.ID] = written.Down
+			r := route{hop: written.Hop}
+			if written.Source.IsSingleIP() {
+				r.source = written.Source.Addr()
 			}
-			if known, ok := l.ways[b.Addr]; ok && !w.source.IsValid() { // of L2
-				w.source = known.source
+			if known, ok := l.routes[b.Addr]; ok && !r.source.IsValid() { // a backend by L2 has no source
+				r.source = known.source
 			}
-			l.ways[b.Addr] = w
+			l.routes[b.Addr] = r
 		}
 	}
 	return l, nil
 }
 
-// finish brings a state into force in place of another one, whose image the programs' maps hold, and then what comes next.
+// finish replaces the state old, whose image is in the programs' maps, by the state now, and calls then. If that fails old
+// comes back.
 func finish(p *lbplane.Plane, old, now State, before image, l live, then func() error) error {
 	if err := clearNew(p, old, now); err != nil {
 		return err
 	}
 	now.Unfinished = true
-	if err := now.keep(p); err != nil {
+	if err := now.store(p); err != nil {
 		return err
 	}
 	image, size := now.image(l), p.Options().RingSize
@@ -184,27 +186,28 @@ func finish(p *lbplane.Plane, old, now State, before image, l live, then func() 
 	if err != nil {
 		back := write(p, size, image, old.image(l))
 		if back == nil {
-			// Flows may have gone to backends of now: no other one may have their IDs.
+			// Flows may have been assigned to backends of now, so their IDs must not be used again.
 			old.Generations = now.Generations
-			back = old.keep(p)
+			back = old.store(p)
 		}
 		return errors.Join(err, back)
 	}
 	now.Unfinished = false
-	return now.keep(p)
+	return now.store(p)
 }
 
-// follow brings what has come and gone into force for a state that stays. What rings and VIPs are cannot be read from
-// backends, which are written first: so a process that dies over them, or fails, has them written again.
+// follow writes new live data of an unchanged state. Backends are written first, and read later to find out what is in the
+// maps. They do not tell whether rings and VIPs have been written too. So the state is marked as unfinished if these change,
+// and everything is written again if the process dies or fails in the middle.
 func follow(p interface {
 	plane
-	keeper
+	stateStore
 }, size int, s State, before image, l live) error {
 	now := s.image(l)
-	whole := !maps.EqualFunc(before.rings, now.rings, slices.Equal) || !maps.Equal(before.vips, now.vips)
-	if whole && !s.Unfinished {
+	changed := !maps.EqualFunc(before.rings, now.rings, slices.Equal) || !maps.Equal(before.vips, now.vips)
+	if changed && !s.Unfinished {
 		s.Unfinished = true
-		if err := s.keep(p); err != nil {
+		if err := s.store(p); err != nil {
 			return err
 		}
 	}
@@ -212,10 +215,10 @@ func follow(p interface {
 		return err
 	}
 	s.Unfinished = false
-	return s.keep(p)
+	return s.store(p)
 }
 
-// clearNew clears what is counted by numbers that begin a new life.
+// clearNew clears the counters of numbers that are used again.
 func clearNew(p *lbplane.Plane, old, now State) error {
 	had := make(map[lbplane.BackendID]bool)
 	vips := make(map[Service]uint32)
@@ -246,8 +249,8 @@ func clearNew(p *lbplane.Plane, old, now State) error {
 	return nil
 }
 
-// Fill is for Attach: it writes what the configuration file says into maps that no program uses yet. Others are left
-// alone: Edit changes them once the programs have been exchanged.
+// Fill returns a function for lbplane.Options.Fill. It writes the state of the configuration file into maps that no program
+// uses yet. It leaves adopted maps alone: Edit changes them once the program has been replaced.
 func Fill(file State) func(*lbplane.Plane) error {
 	return func(p *lbplane.Plane) error {
 		old, before, l, err := read(p)
@@ -272,10 +275,10 @@ func Fill(file State) func(*lbplane.Plane) error {
 	}
 }
 
-// ringMissing tells whether a VIP has no ring: they do not stay when their size changes.
+// ringMissing returns whether a VIP lacks its ring. Rings are not adopted when their size changes.
 func ringMissing(p *lbplane.Plane, i image) (bool, error) {
-	for n, places := range i.rings {
-		if len(places) == 0 {
+	for n, entries := range i.rings {
+		if len(entries) == 0 {
 			continue
 		}
 		if ring, err := p.Ring(n); err != nil || ring == nil {

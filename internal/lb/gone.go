@@ -4,7 +4,7 @@ package lb
 
 import "fmt"
 
-// Gone names what the configuration file had in one state and what is not in the next one.
+// Gone returns the names of VIPs and backends from the configuration file that are in before and not in after.
 func Gone(before, after State) (names []string) {
 	for _, v := range before.VIPs {
 		now := after.find(v.Service)

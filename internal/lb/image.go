@@ -14,37 +14,37 @@ import (
 	"culvert/internal/lb/maglev"
 )
 
-// way is how packets get to an address.
-type way struct {
-	// hop has no port while there is no way.
+// route is the resolved route to an address.
+type route struct {
+	// hop is the next hop; its Port is 0 while it is not known.
 	hop lbplane.Hop
-	// source is the address that this host sends from, where none is configured.
+	// source is the address that this host sends from. It is used if no source is configured.
 	source netip.Addr
 }
 
-// live is what the state does not say, because it comes and goes.
+// live has what the state does not contain because it changes by itself: routes and the health of backends.
 type live struct {
-	ways map[netip.Addr]way
-	down map[lbplane.BackendID]bool
+	routes map[netip.Addr]route
+	down   map[lbplane.BackendID]bool
 }
 
-// image is what the programs' maps hold.
+// image is the contents of the programs' maps.
 type image struct {
 	vips     map[lbplane.VIPKey]lbplane.VIP
-	rings    map[uint32][]place // by number of the VIP
+	rings    map[uint32][]ringEntry // by number of the VIP
 	backends map[uint32]lbplane.Backend
 	ids      map[uint32]map[string]lbplane.BackendID
 	vlans    map[lbplane.NamedVLAN]bool
 }
 
-// place is a backend in a ring.
-type place struct {
+// ringEntry is a backend in a ring.
+type ringEntry struct {
 	addr    netip.Addr
 	weight  uint32
 	backend lbplane.BackendID
 }
 
-// Share is the weight that new flows go by.
+// Share returns the weight by which new flows are assigned: 0 for a drained backend.
 func (b *Backend) Share() uint32 {
 	if b.Drained {
 		return 0
@@ -52,13 +52,13 @@ func (b *Backend) Share() uint32 {
 	return b.Weight
 }
 
-// Overhead is how many bytes longer packets to the backend become.
+// Overhead returns the length in bytes of the headers that are added to packets to the backend.
 func (b *Backend) Overhead() int {
 	return lbplane.Backend{Addr: b.Addr, Encap: encaps[b.Encap]}.Overhead()
 }
 
-// source is that of outer headers to a backend, invalid if there is none.
-func (s *State) source(b *Backend, w way) netip.Prefix {
+// source returns the source of outer headers to a backend. It is invalid if there is none.
+func (s *State) source(b *Backend, r route) netip.Prefix {
 	configured := s.Source6
 	if b.Addr.Is4() {
 		configured = s.Source4
@@ -68,52 +68,52 @@ func (s *State) source(b *Backend, w way) netip.Prefix {
 		return netip.Prefix{}
 	case configured.IsValid():
 		return configured
-	case w.source.IsValid() && w.source.Is4() == b.Addr.Is4():
-		return netip.PrefixFrom(w.source, w.source.BitLen())
+	case r.source.IsValid() && r.source.Is4() == b.Addr.Is4():
+		return netip.PrefixFrom(r.source, r.source.BitLen())
 	}
 	return netip.Prefix{}
 }
 
-// obstacle says why a backend gets no flows, "" if nothing keeps it from them but its weight.
+// obstacle returns why a backend can get no flows, "" if it can. Its weight does not matter.
 func (s *State) obstacle(v *VIP, b *Backend, l live) string {
-	w := l.ways[b.Addr]
+	r := l.routes[b.Addr]
 	switch {
 	case v.Check != nil && l.down[b.ID]:
 		return "its checks fail"
-	case w.hop.Port == 0:
-		return "there is no way to it"
-	case b.Encap != EncapL2 && !s.source(b, w).IsValid():
+	case r.hop.Port == 0:
+		return "its next hop is not known"
+	case b.Encap != EncapL2 && !s.source(b, r).IsValid():
 		return "there is no source address to send from"
 	}
 	return ""
 }
 
-// takes tells whether a VIP has somebody who takes new flows.
-func (s *State) takes(v *VIP, l live) bool {
+// serves returns whether a VIP has a backend for new flows.
+func (s *State) serves(v *VIP, l live) bool {
 	return slices.ContainsFunc(v.Backends, func(b Backend) bool { return b.Share() > 0 && s.obstacle(v, &b, l) == "" })
 }
 
 var encaps = map[string]lbplane.Encap{EncapIPIP: lbplane.IPIP, EncapGUE: lbplane.GUE, EncapL2: lbplane.L2}
 
-// image derives what the programs are to know.
+// image returns the contents of the programs' maps for the state.
 func (s *State) image(l live) image {
 	i := image{
 		vips:     make(map[lbplane.VIPKey]lbplane.VIP),
-		rings:    make(map[uint32][]place),
+		rings:    make(map[uint32][]ringEntry),
 		backends: make(map[uint32]lbplane.Backend),
 		ids:      make(map[uint32]map[string]lbplane.BackendID),
 		vlans:    s.namedVLANs(),
 	}
 	for _, v := range s.VIPs {
-		var ring []place
+		var ring []ringEntry
 		for _, b := range v.Backends {
-			w := l.ways[b.Addr]
+			r := l.routes[b.Addr]
 			i.backends[b.ID.Number()] = lbplane.Backend{
-				ID: b.ID, VIP: v.Number, Addr: b.Addr, Encap: encaps[b.Encap], GUEPort: b.GUEPort, Source: s.source(&b, w),
-				Down: v.Check != nil && l.down[b.ID], Used: true, Hop: w.hop,
+				ID: b.ID, VIP: v.Number, Addr: b.Addr, Encap: encaps[b.Encap], GUEPort: b.GUEPort, Source: s.source(&b, r),
+				Down: v.Check != nil && l.down[b.ID], Used: true, Hop: r.hop,
 			}
 			if b.Share() > 0 && s.obstacle(&v, &b, l) == "" {
-				ring = append(ring, place{b.Addr, b.Share(), b.ID})
+				ring = append(ring, ringEntry{b.Addr, b.Share(), b.ID})
 			}
 			if id, err := hex.DecodeString(b.ServerID); err == nil && len(id) > 0 {
 				if i.ids[v.Number] == nil {
@@ -122,7 +122,7 @@ func (s *State) image(l live) image {
 				i.ids[v.Number][string(id)] = b.ID
 			}
 		}
-		slices.SortFunc(ring, func(a, b place) int { return a.addr.Compare(b.addr) })
+		slices.SortFunc(ring, func(a, b ringEntry) int { return a.addr.Compare(b.addr) })
 		i.rings[v.Number] = ring
 		i.vips[v.Service.Key()] = lbplane.VIP{
 			Number: v.Number, Source: v.Hash == HashSource, SourcePort: v.Hash == HashSourcePort,
@@ -132,7 +132,7 @@ func (s *State) image(l live) image {
 	return i
 }
 
-// plane is the data plane as far as it is written.
+// plane has the methods of *lbplane.Plane that write.
 type plane interface {
 	SetBackend(lbplane.Backend) error
 	SetRing(vip uint32, ring []lbplane.BackendID) error
@@ -145,7 +145,7 @@ type plane interface {
 	DeleteNamedVLAN(lbplane.NamedVLAN) error
 }
 
-// writeIDs says who has which server ID.
+// writeIDs writes the server IDs that differ.
 func writeIDs(p plane, old, now map[uint32]map[string]lbplane.BackendID) error {
 	for _, vip := range slices.Sorted(maps.Keys(now)) {
 		for _, id := range slices.Sorted(maps.Keys(now[vip])) {
@@ -159,11 +159,11 @@ func writeIDs(p plane, old, now map[uint32]map[string]lbplane.BackendID) error {
 	return nil
 }
 
-// dropIDs takes those out that nobody has any more.
-func dropIDs(p plane, old, now map[uint32]map[string]lbplane.BackendID) error {
+// deleteIDs deletes the server IDs that no backend has any more.
+func deleteIDs(p plane, old, now map[uint32]map[string]lbplane.BackendID) error {
 	for _, vip := range slices.Sorted(maps.Keys(old)) {
 		for _, id := range slices.Sorted(maps.Keys(old[vip])) {
-			if _, stays := now[vip][id]; !stays {
+			if _, kept := now[vip][id]; !kept {
 				if err := p.DeleteServerID(vip, []byte(id)); err != nil {
 					return err
 				}
@@ -173,20 +173,20 @@ func dropIDs(p plane, old, now map[uint32]map[string]lbplane.BackendID) error {
 	return nil
 }
 
-// write takes the programs from an image to another one, so that a packet meets nothing half made: who is named is there
-// first, and goes last.
+// write changes the programs' maps from one image to another. Packets are processed meanwhile, so what others refer to is
+// written first and deleted last: backends, then rings, then VIPs.
 func write(p plane, size int, old, now image) error {
 	for _, n := range slices.Sorted(maps.Keys(now.backends)) {
-		if m := now.backends[n]; old.backends[n] != m {
-			if err := p.SetBackend(m); err != nil {
+		if b := now.backends[n]; old.backends[n] != b {
+			if err := p.SetBackend(b); err != nil {
 				return err
 			}
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(now.rings)) {
 		before, known := old.rings[n]
-		if places := now.rings[n]; len(places) > 0 && !(known && slices.Equal(before, places)) {
-			if err := setRing(p, size, n, places); err != nil {
+		if ring := now.rings[n]; len(ring) > 0 && !(known && slices.Equal(before, ring)) {
+			if err := setRing(p, size, n, ring); err != nil {
 				return err
 			}
 		}
@@ -205,7 +205,7 @@ func write(p plane, size int, old, now image) error {
 		}
 	}
 	for _, k := range sortedKeys(old.vips) {
-		if _, stays := now.vips[k]; !stays {
+		if _, kept := now.vips[k]; !kept {
 			if err := p.DeleteVIP(k); err != nil {
 				return err
 			}
@@ -218,11 +218,11 @@ func write(p plane, size int, old, now image) error {
 			}
 		}
 	}
-	if err := dropIDs(p, old.ids, now.ids); err != nil {
+	if err := deleteIDs(p, old.ids, now.ids); err != nil {
 		return err
 	}
 	for _, n := range slices.Sorted(maps.Keys(old.backends)) {
-		if _, stays := now.backends[n]; !stays {
+		if _, kept := now.backends[n]; !kept {
 			if err := p.SetBackend(lbplane.Backend{ID: old.backends[n].ID}); err != nil {
 				return err
 			}
@@ -237,9 +237,9 @@ func sortedKeys(vips map[lbplane.VIPKey]lbplane.VIP) []lbplane.VIPKey {
 	})
 }
 
-func setRing(p plane, size int, vip uint32, places []place) error {
-	backends := make([]maglev.Backend, len(places))
-	for n, b := range places {
+func setRing(p plane, size int, vip uint32, entries []ringEntry) error {
+	backends := make([]maglev.Backend, len(entries))
+	for n, b := range entries {
 		backends[n] = maglev.Backend{Key: b.addr.AsSlice(), Weight: b.weight}
 	}
 	table, err := maglev.Table(size, backends)
@@ -248,7 +248,7 @@ func setRing(p plane, size int, vip uint32, places []place) error {
 	}
 	ring := make([]lbplane.BackendID, size)
 	for n, at := range table {
-		ring[n] = places[at].backend
+		ring[n] = entries[at].backend
 	}
 	return p.SetRing(vip, ring)
 }

@@ -82,14 +82,14 @@ func (r *recorder) took() string {
 	return s
 }
 
-// allUp knows ways to all backends.
+// allUp has routes to all backends.
 func allUp(s *State) live {
-	l := live{ways: make(map[netip.Addr]way), down: make(map[lbplane.BackendID]bool)}
+	l := live{routes: make(map[netip.Addr]route), down: make(map[lbplane.BackendID]bool)}
 	for _, v := range s.VIPs {
 		for _, b := range v.Backends {
-			l.ways[b.Addr] = way{hop: lbplane.Hop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("10.0.0.1")}
+			l.routes[b.Addr] = route{hop: lbplane.Hop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("10.0.0.1")}
 			if b.Addr.Is6() {
-				l.ways[b.Addr] = way{hop: lbplane.Hop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("fd00::1")}
+				l.routes[b.Addr] = route{hop: lbplane.Hop{Port: 7, MTU: 1500}, source: netip.MustParseAddr("fd00::1")}
 			}
 		}
 	}
@@ -154,17 +154,17 @@ func TestWrite(t *testing.T) {
 	source.VIPs[0].Hash = HashSource
 	step("a hash", drained.image(l), source.image(l), "VIP 0 empty false")
 
-	// The last one loses its way: the VIP says so before the ring goes.
+	// The last one loses its next hop: the VIP is marked as empty before the ring goes.
 	lost := allUp(&source)
-	delete(lost.ways, netip.MustParseAddr("10.0.0.11"))
-	step("no way", source.image(l), source.image(lost), "backend 0, VIP 0 empty true, ring 0 gone")
-	step("the way again", source.image(lost), source.image(l), "backend 0, ring 0, VIP 0 empty false")
+	delete(lost.routes, netip.MustParseAddr("10.0.0.11"))
+	step("no next hop", source.image(l), source.image(lost), "backend 0, VIP 0 empty true, ring 0 gone")
+	step("the next hop again", source.image(lost), source.image(l), "backend 0, ring 0, VIP 0 empty false")
 
 	// Who comes is there before he is named, who goes goes last.
 	next := numbered(t, source, vip(t, "192.0.2.1:80/tcp", "10.0.0.12", "10.0.0.13"), vip(t, "192.0.2.2:80/tcp", "10.0.0.11"))
 	l = allUp(&next)
-	for addr, w := range allUp(&source).ways {
-		l.ways[addr] = w
+	for addr, w := range allUp(&source).routes {
+		l.routes[addr] = w
 	}
 	step("others", source.image(l), next.image(l), "backend 2, backend 3, ring 0, ring 1, VIP 0 empty false, VIP 1 empty false, backend 0 gone")
 	step("none", next.image(l), image{}, "VIP 192.0.2.1 gone, VIP 192.0.2.2 gone, ring 0 gone, ring 1 gone, backend 1 gone, backend 2 gone, backend 3 gone")
@@ -214,9 +214,9 @@ func TestFollow(t *testing.T) {
 	s := numbered(t, State{}, v)
 	l, down, near := allUp(&s), allUp(&s), allUp(&s)
 	down.down[s.VIPs[0].Backends[0].ID] = true
-	w := near.ways[netip.MustParseAddr("10.0.0.12")]
+	w := near.routes[netip.MustParseAddr("10.0.0.12")]
 	w.hop.MTU = 1400
-	near.ways[netip.MustParseAddr("10.0.0.12")] = w
+	near.routes[netip.MustParseAddr("10.0.0.12")] = w
 	unfinished := s
 	unfinished.Unfinished = true
 	for _, tt := range []struct {
@@ -226,7 +226,7 @@ func TestFollow(t *testing.T) {
 		want         string
 	}{
 		{"nothing", "", s, l, ""},
-		{"another way", "", s, near, "backend 1"},
+		{"another next hop", "", s, near, "backend 1"},
 		{"a failing backend", "", s, down, "unfinished true, backend 0, ring 0, unfinished false"},
 		{"a failing ring", "ring", s, down, "unfinished true, backend 0, ring 0"},
 		{"after somebody who died", "", unfinished, l, "unfinished false"},
@@ -276,8 +276,8 @@ func TestObstacles(t *testing.T) {
 		if got := s.obstacle(v, b, l); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if s.takes(v, l) != (want == "") {
-			t.Errorf("it takes new flows: %v", s.takes(v, l))
+		if s.serves(v, l) != (want == "") {
+			t.Errorf("it takes new flows: %v", s.serves(v, l))
 		}
 	}
 	expect("")
@@ -289,14 +289,14 @@ func TestObstacles(t *testing.T) {
 		t.Error("the programs do not hear of it")
 	}
 	l.down[b.ID] = false
-	w := l.ways[b.Addr]
-	l.ways[b.Addr] = way{hop: w.hop}
+	w := l.routes[b.Addr]
+	l.routes[b.Addr] = route{hop: w.hop}
 	expect("there is no source address to send from")
 	b.Encap = EncapL2
 	expect("")
 	b.Encap = EncapIPIP
 	s.Source4 = netip.MustParsePrefix("10.200.0.0/16")
 	expect("")
-	l.ways[b.Addr] = way{}
-	expect("there is no way to it")
+	l.routes[b.Addr] = route{}
+	expect("its next hop is not known")
 }

@@ -37,13 +37,13 @@ func TestLeave(t *testing.T) {
 	announced := []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::1/128")}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	told, spoken := true, true
+	upToDate, spoken := true, true
 	expect := func(want string) {
 		t.Helper()
 		a := &toldLast{"nothing"}
 		r := &runner{
 			Options: Options{Instance: inst, Log: slog.New(slog.DiscardHandler), Announcer: a}, plane: p,
-			announced: announced, told: told, spoken: spoken, failed: map[string]string{},
+			announced: announced, upToDate: upToDate, spoken: spoken, failed: map[string]string{},
 		}
 		r.leave(ended)
 		if a.text != want {
@@ -57,11 +57,11 @@ func TestLeave(t *testing.T) {
 		}
 	}
 	expect("nothing")
-	told = false // a change was seen, and then the context was over
+	upToDate = false // a change was seen, and then the context was over
 	expect("[192.0.2.1/32 2001:db8::1/128]")
 	spoken = false
 	expect("nothing")
-	told, spoken = true, true
+	upToDate, spoken = true, true
 	edit(func(s *State) error { s.find(one.Service).Drained = true; return nil })
 	expect("nothing")
 	edit(func(s *State) error { s.find(two.Service).Backends[0].Drained = true; return nil })

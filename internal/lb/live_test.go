@@ -43,7 +43,7 @@ func newInstance(t testing.TB, o lbplane.Options) *datapath.Instance {
 	return inst
 }
 
-// resolve lets ways be known.
+// resolve makes the next hops of all backends known.
 func resolve(t testing.TB, inst *datapath.Instance) {
 	t.Helper()
 	err := lbplane.Edit(inst, func(p *lbplane.Plane) error {
@@ -71,7 +71,7 @@ func view(t testing.TB, inst *datapath.Instance) (*lbplane.Plane, State) {
 	return p, s
 }
 
-// TestUnfinished lets somebody die while writing: who comes next writes everything again.
+// TestUnfinished has a process die while writing: the next one writes everything again.
 func TestUnfinished(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
 	gone := vip(t, "192.0.2.2:443/udp", "10.0.0.11")
@@ -85,7 +85,7 @@ func TestUnfinished(t *testing.T) {
 	s.VIPs[0].Hash = HashSource
 	s.VIPs[0].Backends[1].Weight = 0
 	s.Unfinished = true
-	if err := s.keep(p); err != nil {
+	if err := s.store(p); err != nil {
 		t.Fatal(err)
 	}
 	if err := Edit(inst, func(*State) error { return nil }); err != nil {
@@ -122,7 +122,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// TestUnfinishedLeftovers: somebody has died while taking a backend out. Who comes next takes it out.
+// TestUnfinishedLeftovers has a process die while deleting a backend: the next one deletes it.
 func TestUnfinishedLeftovers(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
 	inst := newInstance(t, lbplane.Options{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v}})})
@@ -131,7 +131,7 @@ func TestUnfinishedLeftovers(t *testing.T) {
 	gone := s.VIPs[0].Backends[1].ID
 	s.VIPs[0].Backends = s.VIPs[0].Backends[:1]
 	s.Unfinished = true
-	if err := s.keep(p); err != nil {
+	if err := s.store(p); err != nil {
 		t.Fatal(err)
 	}
 	if err := Edit(inst, func(*State) error { return nil }); err != nil {
@@ -231,7 +231,7 @@ func BenchmarkEdit(b *testing.B) {
 	}
 }
 
-// TestRunGC has Run sweep the flow table, from its start on, and let go of that in the end.
+// TestRunGC wants Run to free dead flows from its start on, and to unload the program at its end.
 func TestRunGC(t *testing.T) {
 	inst := newInstance(t, lbplane.Options{RingSize: 17})
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)

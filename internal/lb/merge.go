@@ -27,8 +27,9 @@ func (v *VIP) find(a netip.Addr) *Backend {
 	return nil
 }
 
-// Merge puts what the configuration file says in the place of what an earlier file has left in running. What was made by
-// hand stays, and becomes the file's where both have the same; what was drained stays drained.
+// Merge returns the state of the configuration file together with what was made by hand in running. VIPs and backends of an
+// earlier file are left out. What is in the file and was also made by hand, in the same way, becomes the file's. What is
+// drained stays drained. Conflicts are returned as an *Error.
 func Merge(running, file State) (State, error) {
 	out := State{Source4: file.Source4, Source6: file.Source6, Generations: running.Generations}
 	for _, f := range file.VIPs {
@@ -75,7 +76,7 @@ func Merge(running, file State) (State, error) {
 	return out, nil
 }
 
-// sameVIP compares what VIPs are, without their backends.
+// sameVIP compares VIPs without their backends, numbers and marks.
 func sameVIP(a, b VIP) bool {
 	for _, v := range []*VIP{&a, &b} {
 		v.Backends, v.File, v.Drained, v.Number = nil, false, false, 0

@@ -10,25 +10,25 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// generations is how many generations of a number there are; 0 is none.
+// generations is the number of generations of a backend number, from 1 on.
 const generations = 1<<12 - 1
 
-// provider is a backend of a VIP, by name.
-type provider struct {
+// backendKey identifies a backend of a VIP.
+type backendKey struct {
 	vip  Service
 	addr netip.Addr
 }
 
-// number gives VIPs their numbers and backends their IDs: those that they had in old, or new ones. Numbers that old
-// has are given to others only when nothing else is left: a flow would meet them before their ring is there.
+// number gives VIPs their numbers and backends their IDs. Those that are in old keep theirs. The others get numbers that old
+// does not use, as long as there are any: a packet could find a reused number before its new ring is written.
 func (s *State) number(old State, o lbplane.Options) error {
-	vips, ids := make(map[Service]uint32), make(map[provider]lbplane.BackendID)
+	vips, ids := make(map[Service]uint32), make(map[backendKey]lbplane.BackendID)
 	freeVIPs, freeBackends := newNumbers(o.VIPs), newNumbers(o.Backends)
 	for _, v := range old.VIPs {
 		vips[v.Service] = v.Number
 		freeVIPs.take(v.Number)
 		for _, b := range v.Backends {
-			ids[provider{v.Service, b.Addr}] = b.ID
+			ids[backendKey{v.Service, b.Addr}] = b.ID
 			freeBackends.take(b.ID.Number())
 		}
 	}
@@ -43,7 +43,7 @@ func (s *State) number(old State, o lbplane.Options) error {
 			freeVIPs.keep(number)
 		}
 		for m := range v.Backends {
-			if backend, ok := ids[provider{v.Service, v.Backends[m].Addr}]; ok && int(backend.Number()) < o.Backends {
+			if backend, ok := ids[backendKey{v.Service, v.Backends[m].Addr}]; ok && int(backend.Number()) < o.Backends {
 				v.Backends[m].ID = backend
 				freeBackends.keep(backend.Number())
 			} else {
@@ -76,11 +76,11 @@ func (s *State) number(old State, o lbplane.Options) error {
 	return nil
 }
 
-// numbers gives out those that are free, the lowest first.
+// numbers allocates numbers, the lowest first. Numbers that were used before come last.
 type numbers struct {
 	used, kept []bool
 	at         int
-	late       bool // those that were used and not kept are given out too
+	late       bool // only numbers that were used and are not kept are left
 }
 
 func newNumbers(n int) *numbers { return &numbers{used: make([]bool, n), kept: make([]bool, n)} }

@@ -22,26 +22,26 @@ import (
 type Options struct {
 	Instance *datapath.Instance
 	Log      *slog.Logger
-	// Announcer is told which addresses have somebody behind them; nil if nobody is to be told.
+	// Announcer announces the addresses of VIPs that are served. It is nil if they are not to be announced.
 	Announcer Announcer
 }
 
-// Announcer tells routers of addresses.
+// Announcer announces addresses to routers.
 type Announcer interface {
-	// Set has these prefixes announced, and no others.
+	// Set announces these prefixes and withdraws all others.
 	Set(context.Context, []netip.Prefix) error
 }
 
 const (
-	// pollPeriod is how often changes by others are looked for.
+	// pollPeriod is the time between two looks at the serial number of the state, which changes with edits by others.
 	pollPeriod = 100 * time.Millisecond
-	// lookEvery is every how many times it is seen whether the data plane is still on an interface.
+	// lookEvery is the number of polls between two looks at interfaces and VLANs.
 	lookEvery = 10
-	// gather is how long findings are gathered before they are written.
-	gather = 5 * time.Millisecond
+	// gatherTime is how long changes are gathered before they are written together.
+	gatherTime = 5 * time.Millisecond
 )
 
-// runner keeps a load balancer in step with what comes and goes.
+// runner keeps the data plane of a load balancer up to date with routes, health and edits.
 type runner struct {
 	Options
 	plane    *lbplane.Plane
@@ -49,24 +49,24 @@ type runner struct {
 	changed  chan struct{}
 
 	mu    sync.Mutex
-	found map[netip.Addr]way // by the resolver; others are as the plane has them
+	found map[netip.Addr]route // by the resolver; other routes are those in the data plane
 
-	// What follows belongs to the goroutine of run.
+	// The fields below belong to the goroutine of run.
 	health    *checks
 	gc        *lbplane.GC
 	targets   map[netip.Addr]*nexthop.Target
 	settling  settling
-	announced []netip.Prefix
-	told      bool // that of announced
-	spoken    bool // routers have been told something
+	announced []netip.Prefix // to be announced
+	upToDate  bool           // the Announcer has announced
+	spoken    bool           // the Announcer has been set at least once
 	detached  bool
 	unchecked bool              // checks could not be set
 	drained   map[string]bool   // by VIP, and by VIP and backend
-	failed    map[string]string // what has been told of what fails, by what that is
+	failed    map[string]string // the errors that have been logged, by what fails
 }
 
-// Run keeps next hops, rings and announcements in step with the routing table, and with changes that others make by Edit,
-// and sweeps the flow table, until ctx ends. What the programs know stays.
+// Run keeps next hops, rings and announcements up to date with the routing table, with health checks and with edits by
+// others, and frees dead flows, until ctx ends. It returns the error of ctx, and leaves the data plane as it is.
 func Run(ctx context.Context, o Options) error {
 	plane, err := lbplane.View(o.Instance)
 	if err != nil {
@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	r := &runner{
 		Options: o, plane: plane, changed: make(chan struct{}, 1), gc: lbplane.NewGC(o.Instance),
-		found: make(map[netip.Addr]way), targets: make(map[netip.Addr]*nexthop.Target), failed: make(map[string]string),
+		found: make(map[netip.Addr]route), targets: make(map[netip.Addr]*nexthop.Target), failed: make(map[string]string),
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r.resolver, err = nexthop.New(ctx, resolverOptions(func(err error) { o.Log.Warn("following the routing table", "err", err) }))
@@ -113,7 +113,7 @@ func (r *runner) run(ctx context.Context) error {
 		r.health.keep(r.plane)
 		r.failing(ctx, "dead flows stay in the flow table", r.gc.Step())
 		r.settle()
-		if !r.told && !due { // not before it is known what is to be
+		if !r.upToDate && !due { // a step that is due may change what is announced
 			r.announce(ctx)
 		}
 		select {
@@ -122,16 +122,16 @@ func (r *runner) run(ctx context.Context) error {
 		case <-tick.C:
 		case <-r.changed:
 			due = true
-			select { // findings come in crowds
+			select { // changes come in bursts
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(gather):
+			case <-time.After(gatherTime):
 			}
 		}
 	}
 }
 
-// look tells whether the data plane has been attached or detached.
+// look returns whether the data plane has been attached or detached since the last call.
 func (r *runner) look() (changed bool) {
 	was := r.detached
 	r.detached = len(r.Instance.AttachedNow()) == 0
@@ -141,7 +141,7 @@ func (r *runner) look() (changed bool) {
 	return r.detached != was
 }
 
-// failing logs an error once, as long as it stays the same; nil ends it.
+// failing logs an error of what once, until it changes or is nil.
 func (r *runner) failing(ctx context.Context, what string, err error) {
 	if err == nil || ctx.Err() != nil {
 		delete(r.failed, what)
@@ -153,7 +153,7 @@ func (r *runner) failing(ctx context.Context, what string, err error) {
 	}
 }
 
-// step brings the programs up to date. A failure is told once, and the step taken again.
+// step brings the data plane up to date. It logs a failure once, and run calls it again.
 func (r *runner) step(ctx context.Context) error {
 	if r.detached {
 		return nil // until it is attached again, by another process
@@ -170,11 +170,11 @@ func (r *runner) sync(ctx context.Context, p *lbplane.Plane) error {
 	}
 	r.track(&s)
 	err = r.health.set(p, &s)
-	r.unchecked = err != nil // tried again before long
+	r.unchecked = err != nil // run tries again
 	r.failing(ctx, "backends are not checked", err)
-	now := live{ways: maps.Clone(old.ways), down: r.health.down(old.down)}
+	now := live{routes: maps.Clone(old.routes), down: r.health.down(old.down)}
 	r.mu.Lock()
-	maps.Copy(now.ways, r.found)
+	maps.Copy(now.routes, r.found)
 	r.mu.Unlock()
 	if err := follow(p, p.Options().RingSize, s, before, now); err != nil {
 		return err
@@ -182,13 +182,13 @@ func (r *runner) sync(ctx context.Context, p *lbplane.Plane) error {
 	if _, err := p.FollowVLANs(); err != nil {
 		return err
 	}
-	r.tell(&s, old, now)
-	r.tellDrains(&s)
+	r.logBackends(&s, old, now)
+	r.logDrains(&s)
 	r.settling.update(&s, old, now)
 	return nil
 }
 
-// track follows the ways to all backends, and no others.
+// track follows the routes to all backends of the state, and to no others.
 func (r *runner) track(s *State) {
 	wanted := make(map[netip.Addr]bool)
 	for _, v := range s.VIPs {
@@ -212,8 +212,8 @@ func (r *runner) track(s *State) {
 	}
 }
 
-func wayOf(nh nexthop.NextHop) way {
-	return way{
+func routeOf(nh nexthop.NextHop) route {
+	return route{
 		hop: lbplane.Hop{
 			Port: nh.IfIndex, SrcMAC: nh.SrcMAC, DstMAC: nh.DstMAC, MTU: nh.MTU, VLAN: nh.VLAN, LinearOnly: nh.LinearOnly,
 		},
@@ -223,7 +223,7 @@ func wayOf(nh nexthop.NextHop) way {
 
 func (r *runner) resolved(addr netip.Addr, nh nexthop.NextHop) {
 	r.mu.Lock()
-	r.found[addr] = wayOf(nh)
+	r.found[addr] = routeOf(nh)
 	r.mu.Unlock()
 	r.wake()
 }
@@ -235,20 +235,20 @@ func (r *runner) wake() {
 	}
 }
 
-// checkWord says what it rests on that a backend is up.
-func (r *runner) checkWord(v *VIP, b *Backend) string {
+// whyUp returns, for the log, why a backend counts as up.
+func (r *runner) whyUp(v *VIP, b *Backend) string {
 	switch {
 	case v.Check == nil:
-		return "none: it is taken to be up"
+		return "none: it counts as up"
 	case r.health.result(b.ID).State == health.Up:
 		return "answered"
 	default:
-		return "has not answered yet: it is taken to be up"
+		return "has not answered yet: it counts as up"
 	}
 }
 
-// tellDrains logs what people have drained, and what not any more.
-func (r *runner) tellDrains(s *State) {
+// logDrains logs which VIPs and backends have been drained, and which are not drained any more.
+func (r *runner) logDrains(s *State) {
 	now := make(map[string]bool)
 	for _, v := range s.VIPs {
 		now[v.Service.String()] = v.Drained
@@ -272,27 +272,27 @@ func (r *runner) tellDrains(s *State) {
 	r.drained = now
 }
 
-// tell logs which backends have come and gone.
-func (r *runner) tell(s *State, old, now live) {
+// logBackends logs which backends can get flows now, and which no longer.
+func (r *runner) logBackends(s *State, old, now live) {
 	for _, v := range s.VIPs {
 		for _, b := range v.Backends {
 			was, is := s.obstacle(&v, &b, old), s.obstacle(&v, &b, now)
 			switch {
 			case was == is:
 			case is == "":
-				r.Log.Info("backend is up", "vip", v.Service, "backend", b.Addr, "check", r.checkWord(&v, &b))
+				r.Log.Info("backend is up", "vip", v.Service, "backend", b.Addr, "check", r.whyUp(&v, &b))
 			default:
 				r.Log.Warn("backend is down", "vip", v.Service, "backend", b.Addr, "why", is, "check", r.health.result(b.ID).Text)
 			}
 		}
-		if was, is := s.takes(&v, old), s.takes(&v, now); was && !is {
+		if was, is := s.serves(&v, old), s.serves(&v, now); was && !is {
 			r.Log.Warn("no backend takes new flows", "vip", v.Service)
 		}
 	}
 }
 
-// Resolve finds the ways to all backends once, as far as they answer until ctx ends, for a data plane that nobody keeps in
-// step. It returns those that did not.
+// Resolve resolves the next hops of all backends once, for a data plane without a process. It waits until ctx ends, and
+// returns the backends that have not been resolved by then.
 func Resolve(ctx context.Context, inst *datapath.Instance) (missing []netip.Addr, err error) {
 	plane, err := lbplane.View(inst)
 	if err != nil {
@@ -311,12 +311,12 @@ func Resolve(ctx context.Context, inst *datapath.Instance) (missing []netip.Addr
 		if err != nil {
 			return err
 		}
-		maps.Copy(l.ways, found)
+		maps.Copy(l.routes, found)
 		return follow(p, p.Options().RingSize, s, before, l)
 	})
 }
 
-func resolveOnce(ctx context.Context, s *State) (found map[netip.Addr]way, missing []netip.Addr, err error) {
+func resolveOnce(ctx context.Context, s *State) (found map[netip.Addr]route, missing []netip.Addr, err error) {
 	wanted := make(map[netip.Addr]bool)
 	for _, v := range s.VIPs {
 		for _, b := range v.Backends {
@@ -332,11 +332,11 @@ func resolveOnce(ctx context.Context, s *State) (found map[netip.Addr]way, missi
 	if err != nil {
 		return nil, nil, err
 	}
-	found = make(map[netip.Addr]way) // the resolver's until it has stopped
+	found = make(map[netip.Addr]route) // belongs to the resolver until it has stopped
 	for addr := range wanted {
 		resolver.Track(addr, netip.Addr{}, func(nh nexthop.NextHop) {
 			if nh.Resolved() {
-				found[addr] = wayOf(nh)
+				found[addr] = routeOf(nh)
 			}
 			if len(found) == len(wanted) {
 				cancel()

@@ -32,7 +32,7 @@ func ParseProtocol(s string) (Protocol, error) {
 	return 0, fmt.Errorf("%q is no protocol of a VIP: use tcp or udp", s)
 }
 
-// ParseService reads what Service.String writes. An IPv6 address without a port may stand in brackets.
+// ParseService parses what Service.String returns. An IPv6 address without a port may be in brackets.
 func ParseService(s string) (Service, error) {
 	addr, proto, ok := strings.Cut(s, "/")
 	like := addr
@@ -66,7 +66,7 @@ func (e *NoProtocolError) Error() string {
 	return fmt.Sprintf("VIP %s lacks its protocol: write %[1]s/tcp or %[1]s/udp", e.Text)
 }
 
-// Among returns the error for somebody who means one of the VIPs: it names those that may be meant, if there are any.
+// Among returns the error with the names of those VIPs that may be meant, if there are any.
 func (e *NoProtocolError) Among(vips []VIP) error {
 	var names []string
 	for _, v := range vips {
@@ -95,7 +95,7 @@ func NoVIPError(vips []VIP, k Service, on string) error {
 	return fmt.Errorf("no VIP %s%s: of this address there is %s", k, on, strings.Join(names, " and "))
 }
 
-// ParseBackend reads the address of a backend.
+// ParseBackend parses the address of a backend.
 func ParseBackend(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err == nil {
@@ -107,7 +107,7 @@ func ParseBackend(s string) (netip.Addr, error) {
 	return a, fmt.Errorf("%q is no IP address: write a backend's as 10.0.0.11 or fd00::11", s)
 }
 
-// NewService reads an address with a port, or without one for all of them.
+// NewService parses an address with a port, or without one for all ports.
 func NewService(addr string, p Protocol) (Service, error) {
 	if ap, err := netip.ParseAddrPort(addr); err == nil {
 		if ap.Port() == 0 {
@@ -126,7 +126,7 @@ func NewService(addr string, p Protocol) (Service, error) {
 	return Service{Addr: a, Protocol: p}, nil
 }
 
-// Address is what stands in front of the protocol.
+// Address returns the part of String in front of the protocol.
 func (s Service) Address() string {
 	if s.Port == 0 {
 		return s.Addr.String()
@@ -136,12 +136,12 @@ func (s Service) Address() string {
 
 func (s Service) String() string { return s.Address() + "/" + s.Protocol.String() }
 
-// Compare orders by address, port and protocol.
+// Compare orders services by address, port and protocol.
 func (s Service) Compare(o Service) int {
 	return cmp.Or(s.Addr.Compare(o.Addr), cmp.Compare(s.Port, o.Port), cmp.Compare(s.Protocol, o.Protocol))
 }
 
-// Key is what the programs find it by.
+// Key returns the key of the VIP in the data plane.
 func (s Service) Key() lbplane.VIPKey {
 	return lbplane.VIPKey{Addr: s.Addr, Proto: uint8(s.Protocol), Port: s.Port}
 }

@@ -14,33 +14,33 @@ import (
 )
 
 /*
-settling says which addresses may be announced: of VIPs of which at least one has somebody who takes new flows, and is not
-drained.
+settling decides which addresses may be announced. An address may be announced if it has a VIP that is not drained and has
+a backend for new flows.
 
-One whose backends are only just being found is not announced before all of them are: flows that a router moves here
-are not in the flow table, and a ring that has a part of the backends would send most of them to the wrong ones. So after
-the start of a new VIP, and after a time in which nobody has answered, its backends are waited for that nobody has asked
-yet, and those that have answered but not often enough. What is announced stays so whoever else comes and goes.
+A VIP is not announced before the health of all its backends is known. A router that sees the announcement moves flows
+here that are not in the flow table, and a ring with some of the backends would assign most of them to the wrong ones. So
+after a VIP is added, and after a time without any backend, settling waits for backends that have not been probed yet and
+for those that have passed fewer than Rise checks. A VIP that is announced stays so when backends come and go.
 */
 type settling struct {
 	vips []candidate
-	open map[Service]bool // those that have settled
+	open map[Service]bool // VIPs whose backends have settled
 }
 
-// candidate is a VIP that may be announced, once its backends have settled.
+// candidate is a VIP that may be announced once its backends have settled.
 type candidate struct {
 	service Service
 	drained bool
-	since   time.Time // when it has begun to have somebody who takes new flows, zero if before the process
+	since   time.Time // since when it has a backend for new flows, zero if since before the process
 	checked []lbplane.BackendID
 }
 
-// update takes in a new state; old is what was known before.
+// update takes over a new state. old is the live data from before, now that of the new state.
 func (w *settling) update(s *State, old, now live) {
 	var vips []candidate
 	open := make(map[Service]bool)
 	for _, v := range s.VIPs {
-		if !s.takes(&v, now) {
+		if !s.serves(&v, now) {
 			continue
 		}
 		c := candidate{service: v.Service, drained: v.Drained}
@@ -48,7 +48,7 @@ func (w *settling) update(s *State, old, now live) {
 		switch {
 		case n >= 0:
 			c.since = w.vips[n].since
-		case v.Check != nil && !s.takes(&v, old):
+		case v.Check != nil && !s.serves(&v, old):
 			c.since = time.Now()
 		}
 		if v.Check != nil {
@@ -64,7 +64,7 @@ func (w *settling) update(s *State, old, now live) {
 	w.vips, w.open = vips, open
 }
 
-// prefixes are the addresses that may be announced now.
+// prefixes returns the addresses that may be announced now, sorted.
 func (w *settling) prefixes(result func(lbplane.BackendID) health.Result) []netip.Prefix {
 	var all []netip.Prefix
 	for _, c := range w.vips {
@@ -79,8 +79,8 @@ func (w *settling) prefixes(result func(lbplane.BackendID) health.Result) []neti
 	return slices.Compact(all)
 }
 
-// settled tells whether all backends have been found up, or down by a check that has begun since somebody takes new flows: one
-// that began before may have failed for what kept all of them away.
+// settled returns whether all backends are up, or down by a check that began after the VIP got a backend for new flows. A
+// check from before may have failed for the same reason as those of all backends.
 func (c *candidate) settled(result func(lbplane.BackendID) health.Result) bool {
 	return !slices.ContainsFunc(c.checked, func(backend lbplane.BackendID) bool {
 		r := result(backend)
@@ -88,21 +88,21 @@ func (c *candidate) settled(result func(lbplane.BackendID) health.Result) bool {
 	})
 }
 
-// settle sees what may be announced now.
+// settle updates the addresses that are to be announced.
 func (r *runner) settle() {
 	result := r.health.result
-	if r.unchecked { // which has been told: nothing will be found
+	if r.unchecked { // logged already; no results will come, so all backends count as up
 		result = func(lbplane.BackendID) health.Result { return health.Result{State: health.Up} }
 	}
 	if all := r.settling.prefixes(result); !slices.Equal(all, r.announced) {
-		r.announced, r.told = all, false
+		r.announced, r.upToDate = all, false
 	}
 }
 
-// announce tells the routers; what fails is tried again.
+// announce announces the addresses to the routers. run tries again after an error.
 func (r *runner) announce(ctx context.Context) {
 	if r.Announcer == nil {
-		r.told = true
+		r.upToDate = true
 		return
 	}
 	err := r.Announcer.Set(ctx, r.announced)
@@ -110,6 +110,6 @@ func (r *runner) announce(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	r.told, r.spoken = true, true
+	r.upToDate, r.spoken = true, true
 	r.Log.Info("addresses to announce", "vips", fmt.Sprint(r.announced))
 }

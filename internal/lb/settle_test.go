@@ -72,7 +72,7 @@ func TestAnnounced(t *testing.T) {
 	expect("[2001:db8::1/128]")
 	s.VIPs[0].Drained = false
 	expect("[192.0.2.1/32 2001:db8::1/128]")
-	delete(l.ways, netip.MustParseAddr("10.0.0.11"))
+	delete(l.routes, netip.MustParseAddr("10.0.0.11"))
 	expect("[]")
 }
 

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// Protocol is that of a VIP.
+// Protocol is the transport protocol of a VIP.
 type Protocol uint8
 
 // Protocols, by their numbers.
@@ -27,22 +27,22 @@ type Service struct {
 	Protocol Protocol   `json:"protocol"`
 }
 
-// Hashes say what chooses a backend for a new flow.
+// Hashes are the fields by which new flows are assigned to backends.
 const (
-	// HashFlow takes the client's address and port, the VIP's port and the protocol.
+	// HashFlow is the client's address and port, the VIP's port and the protocol.
 	HashFlow = "flow"
-	// HashSource takes the client's address alone: all its flows, and all fragments, go to one backend.
+	// HashSource is the client's address. All its flows, and all fragments, go to one backend.
 	HashSource = "source"
-	// HashSourcePort takes the client's address and port: what it sends from one port goes to one backend, whatever the
-	// protocol and the port of the VIP.
+	// HashSourcePort is the client's address and port. All flows from one port go to one backend, whatever the protocol
+	// and the port of the VIP.
 	HashSourcePort = "source-port"
 )
 
-// What becomes of the flows of a backend that fails.
+// What happens to the flows of a backend that fails.
 const (
-	// FailKeep leaves them: the backend may come back.
+	// FailKeep keeps them there: the backend may come back.
 	FailKeep = "keep"
-	// FailMove gives them to other backends, which will reset what they do not know.
+	// FailMove assigns them to other backends, which reset connections that they do not know.
 	FailMove = "move"
 )
 
@@ -59,59 +59,60 @@ const GUEPort = 6080
 // MaxWeight is the largest weight of a backend.
 const MaxWeight = 65535
 
-// VIP is a service and who provides it.
+// VIP is a service and its backends.
 type VIP struct {
 	Service Service `json:"service"`
 	// Hash is HashFlow, HashSource or HashSourcePort, OnFailure FailKeep or FailMove.
 	Hash      string `json:"hash"`
 	OnFailure string `json:"on_failure"`
-	// Encap is that of backends added without one.
+	// Encap is the encapsulation for backends that are added without one.
 	Encap string `json:"encapsulation"`
-	// ServerID is how many bytes of QUIC connection IDs name the server, 0 for none, and IDConfig their config rotation.
+	// ServerID is the length in bytes of the server ID in QUIC connection IDs, 0 for none. IDConfig is their config rotation.
 	ServerID uint8  `json:"quic_server_id,omitempty"`
 	IDConfig uint8  `json:"quic_config,omitempty"`
 	Check    *Check `json:"check,omitempty"`
-	// VLANs are those that the VIPs of its address answer on beside those of this host.
+	// VLANs are the VLANs on which the VIPs of its address are served, in addition to those that this host has.
 	VLANs []uint16 `json:"vlans,omitempty"`
-	// Drained says that the VIP is no reason to announce its address.
+	// Drained is set if the address is not announced because of this VIP.
 	Drained bool `json:"drained,omitempty"`
-	// File says that it comes from the configuration file.
+	// File is set if the VIP comes from the configuration file.
 	File     bool      `json:"file,omitempty"`
 	Backends []Backend `json:"backends"`
-	// Number is that of its ring.
+	// Number is the number of the VIP in the data plane.
 	Number uint32 `json:"number"`
 }
 
-// Backend is one provider of a VIP.
+// Backend is a backend of a VIP.
 type Backend struct {
 	Addr netip.Addr `json:"addr"`
 	// Encap is EncapIPIP, EncapGUE or EncapL2.
 	Encap   string `json:"encapsulation"`
 	GUEPort uint16 `json:"gue_port,omitempty"`
-	// Weight is its share of new flows, up to MaxWeight; 0 drains it: it keeps the flows it has.
+	// Weight is its share of new flows, up to MaxWeight. With 0 it gets no new flows and keeps those that it has.
 	Weight uint32 `json:"weight"`
-	// Drained gives it weight 0 until that is taken back, whatever the configuration file says of Weight.
+	// Drained has the effect of weight 0 while it is set. The configuration file does not change it.
 	Drained bool `json:"drained,omitempty"`
-	// ServerID is what connection IDs of QUIC call it, in hexadecimal digits.
+	// ServerID is its server ID in QUIC connection IDs, in hexadecimal digits.
 	ServerID string `json:"server_id,omitempty"`
-	// File says that it comes from the configuration file.
+	// File is set if the backend comes from the configuration file.
 	File bool `json:"file,omitempty"`
-	// ID is what rings and flows call it.
+	// ID identifies it in rings and flows.
 	ID lbplane.BackendID `json:"id"`
 }
 
-// Check is how the backends of a VIP are asked whether they live.
+// Check is the health check of a VIP's backends.
 type Check = health.Check
 
-// State is everything that the load balancer of an instance does. It is kept in the data plane, as JSON.
+// State is the configuration of the load balancer of an instance, from the file and by hand. It is stored with the data
+// plane, as JSON.
 type State struct {
-	// Source4 and Source6 are the outer addresses of encapsulated packets; the bits behind the prefix come from the
-	// flow. Invalid ones leave the source to the routing table.
+	// Source4 and Source6 are the outer sources of encapsulated packets. The bits behind the prefix come from the hash of
+	// the flow. If they are invalid the routing table decides.
 	Source4 netip.Prefix `json:"source4"`
 	Source6 netip.Prefix `json:"source6"`
 	VIPs    []VIP        `json:"vips"`
 	// Generations has the generation of the last backend of each number.
 	Generations map[uint32]uint32 `json:"generations,omitempty"`
-	// Unfinished says that somebody is writing this into the programs' maps, or has died meanwhile.
+	// Unfinished is set while a process writes the state into the programs' maps. It stays set if the process dies.
 	Unfinished bool `json:"unfinished,omitempty"`
 }

@@ -8,12 +8,12 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// unclaimed are the words for what becomes of packets to the address of a VIP that no VIP takes.
+// unclaimed has the values of the key unclaimed in [lb].
 var unclaimed = map[string]lbplane.Unclaimed{
 	"": lbplane.Reject, "reject": lbplane.Reject, "drop": lbplane.Drop, "pass": lbplane.Pass,
 }
 
-// ParseUnclaimed reads "reject", "drop" or "pass"; no text is the first of them.
+// ParseUnclaimed parses "reject", "drop" or "pass". An empty text means reject.
 func ParseUnclaimed(text string) (lbplane.Unclaimed, error) {
 	u, ok := unclaimed[text]
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// Parts of VIPs and backends that an error is about, as the configuration file calls them.
+// Parts of VIPs and backends, for Error. They are keys of the configuration file.
 const (
 	PartAddress  = "address"
 	PartProtocol = "protocol"
@@ -30,11 +30,11 @@ const (
 	PartSource6  = "source6"
 )
 
-// Error is about a VIP, one of its backends, or with neither about the load balancer.
+// Error is an error about a backend of a VIP, about a VIP if Backend is invalid, or about the load balancer if both are.
 type Error struct {
 	VIP     Service
 	Backend netip.Addr
-	// Part is the key that is wrong.
+	// Part is the key that is wrong, "" if it is none in particular.
 	Part string
 	Err  error
 }
@@ -51,20 +51,20 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// maxServerID is how many bytes the programs look at.
-const maxServerID = 8
+// maxServerID is the largest length of a server ID in bytes.
+const maxServerID = lbplane.MaxServerID
 
-// maxIDConfig: 7 says that a connection ID is not by QUIC-LB.
+// maxIDConfig is the largest config rotation. In QUIC-LB, 7 marks connection IDs that cannot be routed.
 const maxIDConfig = 6
 
-// Validate refuses what the programs would not carry out, or not as it is meant. Errors are of type *Error.
+// Validate returns an *Error for a state that the data plane cannot carry out.
 func (s *State) Validate(o lbplane.Options) error {
 	if err := s.checkSources(); err != nil {
 		return err
 	}
 	seen := make(map[Service]bool)
 	addrs := make(map[netip.Addr]Service)
-	members := 0
+	backends := 0
 	for _, v := range s.VIPs {
 		if seen[v.Service] {
 			return &Error{VIP: v.Service, Part: PartAddress, Err: errors.New("it is there twice")}
@@ -76,13 +76,13 @@ func (s *State) Validate(o lbplane.Options) error {
 		if part, err := v.check(); err != nil {
 			return &Error{VIP: v.Service, Part: part, Err: err}
 		}
-		members += len(v.Backends)
+		backends += len(v.Backends)
 	}
 	if len(s.VIPs) > o.VIPs {
 		return &Error{VIP: s.VIPs[o.VIPs].Service, Err: fmt.Errorf("one VIP more than the %d there is room for: set lb.vips", o.VIPs)}
 	}
-	if members > o.Backends {
-		return &Error{Err: fmt.Errorf("%d backends of all VIPs are more than the %d there is room for: set lb.backends", members, o.Backends)}
+	if backends > o.Backends {
+		return &Error{Err: fmt.Errorf("%d backends of all VIPs are more than the %d there is room for: set lb.backends", backends, o.Backends)}
 	}
 	for _, v := range s.VIPs {
 		if len(v.Backends) > o.RingSize {
@@ -129,7 +129,7 @@ func (s *State) checkSources() error {
 	return nil
 }
 
-// usableAddr refuses addresses that no packet to another host has.
+// usableAddr returns an error for an address that cannot be that of a VIP or a backend.
 func usableAddr(a netip.Addr) error {
 	switch {
 	case !a.IsValid():
@@ -160,7 +160,7 @@ func oneOf(what, got string, of ...string) error {
 	return fmt.Errorf("%s %q: use %s, %s or %s", what, got, of[0], of[1], of[2])
 }
 
-// check looks at the VIP without its backends. The error comes with the part it is about.
+// check validates the VIP without its backends. It returns an error with the part that it is about.
 func (v *VIP) check() (part string, err error) {
 	if err := usableAddr(v.Service.Addr); err != nil {
 		return PartAddress, err
@@ -203,7 +203,7 @@ func (v *VIP) checkWords() (part string, err error) {
 	return PartEncap, oneOf(PartEncap, v.Encap, EncapIPIP, EncapGUE, EncapL2)
 }
 
-// check looks at a backend of v.
+// check validates a backend of v. It returns an error with the part that it is about.
 func (b *Backend) check(v VIP) (part string, err error) {
 	if err := usableAddr(b.Addr); err != nil {
 		return PartAddress, err
@@ -226,7 +226,7 @@ func (b *Backend) check(v VIP) (part string, err error) {
 
 func weightError(w int64) error { return fmt.Errorf("weight %d: use 0 to %d", w, MaxWeight) }
 
-// ParseWeight refuses what is no weight.
+// ParseWeight returns w as a weight, or an error if it is out of range.
 func ParseWeight(w int64) (uint32, error) {
 	if w < 0 || w > MaxWeight {
 		return 0, weightError(w)
@@ -235,7 +235,7 @@ func ParseWeight(w int64) (uint32, error) {
 }
 
 func (v *VIP) checkServerIDs() error {
-	owner := make(map[string]netip.Addr)
+	backends := make(map[string]netip.Addr) // by server ID
 	for _, b := range v.Backends {
 		if b.ServerID == "" {
 			continue
@@ -252,10 +252,10 @@ func (v *VIP) checkServerIDs() error {
 		case len(id) != int(v.ServerID):
 			return fail("server_id %q has %d bytes: quic_server_id says %d", b.ServerID, len(id), v.ServerID)
 		}
-		if other, ok := owner[string(id)]; ok {
+		if other, ok := backends[string(id)]; ok {
 			return fail("server_id %q is that of backend %s too", b.ServerID, other)
 		}
-		owner[string(id)] = b.Addr
+		backends[string(id)] = b.Addr
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// noVLANs stands in the place of a list of VLANs.
+// noVLANs is written for an empty list of VLANs.
 const noVLANs = "none"
 
 // ParseVLANs reads "100,200", or "none".
@@ -30,7 +30,7 @@ func ParseVLANs(text string) ([]uint16, error) {
 	return ids, checkVLANs(ids)
 }
 
-// VLANWords turns ParseVLANs back.
+// VLANWords returns VLANs as ParseVLANs reads them, "" for none.
 func VLANWords(ids []uint16) string {
 	var words []string
 	for _, id := range ids {
@@ -54,7 +54,7 @@ func checkVLANs(ids []uint16) error {
 	return nil
 }
 
-// namedVLANs are what VIPs name, by their addresses.
+// namedVLANs returns the VLANs that VIPs name, with their addresses.
 func (s *State) namedVLANs() map[lbplane.NamedVLAN]bool {
 	all := make(map[lbplane.NamedVLAN]bool)
 	for _, v := range s.VIPs {
@@ -65,7 +65,7 @@ func (s *State) namedVLANs() map[lbplane.NamedVLAN]bool {
 	return all
 }
 
-// writeVLANs takes the programs from what VIPs have named to what they name.
+// writeVLANs adds and deletes the named VLANs that differ.
 func writeVLANs(p plane, old, now map[lbplane.NamedVLAN]bool) error {
 	for v := range now {
 		if !old[v] {

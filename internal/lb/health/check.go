@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health asks services whether they live, again and again, and tells when that changes.
+// Package health runs the health checks of services and reports changes of their state.
 package health
 
 import (
@@ -19,31 +19,31 @@ const (
 	UDP   = "udp"
 )
 
-// Check is how a service is asked.
+// Check is the configuration of a health check.
 type Check struct {
 	// Type is TCP, HTTP, HTTPS or UDP.
 	Type string `json:"type"`
-	// Port to ask at, the service's when 0.
+	// Port is the port to probe, 0 for that of the service.
 	Port uint16 `json:"port,omitempty"`
-	// Interval is the time in which a failure is to be found: what answers is asked Fall times in it, what does not,
-	// once.
+	// Interval is the time in which a failure is to be found. A target that is not down is probed Fall times in it, one that
+	// is down once.
 	Interval time.Duration `json:"interval"`
-	// Timeout is how long an answer may take.
+	// Timeout is the longest time for an answer.
 	Timeout time.Duration `json:"timeout"`
-	// Rise and Fall are how many answers, and how many failures, in a row change the state.
+	// Rise is the number of passed probes in a row that make a target up, Fall the number of failed ones that make it down.
 	Rise int `json:"rise"`
 	Fall int `json:"fall"`
-	// Path, Host and Status go with HTTP: Status is "200" or "200-399".
+	// Path, Host and Status are for HTTP and HTTPS. Status is "200" or "200-399".
 	Path   string `json:"path,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Status string `json:"status,omitempty"`
-	// Send and Expect go with TCP and UDP: what is sent, and what the answer begins with. UDP without Expect takes
-	// silence for health, and only a refusal for a failure.
+	// Send and Expect are for TCP and UDP: the data to send, and the beginning of the answer. UDP without Expect passes
+	// without an answer and fails only if the port is unreachable.
 	Send   string `json:"send,omitempty"`
 	Expect string `json:"expect,omitempty"`
 }
 
-// What is taken where a check says nothing. Timeout is less if Fall of them do not fit in Interval.
+// Defaults of checks. The default timeout is shorter if Fall timeouts do not fit in the interval.
 const (
 	DefaultInterval = time.Second
 	DefaultTimeout  = 500 * time.Millisecond
@@ -53,7 +53,7 @@ const (
 	DefaultStatus   = "200-399"
 )
 
-// Bounds of checks. What is sent has to fit in one packet, whatever is put in front of it.
+// Bounds of checks. A request has to fit in one packet with any encapsulation.
 const (
 	MinInterval = 100 * time.Millisecond
 	MaxInterval = time.Hour
@@ -64,7 +64,7 @@ const (
 	MaxHost     = 253
 )
 
-// WithDefaults fills in what was left out.
+// WithDefaults returns the check with defaults in place of zeros.
 func (c Check) WithDefaults() Check {
 	if c.Interval == 0 {
 		c.Interval = DefaultInterval
@@ -91,7 +91,7 @@ func (c Check) WithDefaults() Check {
 
 func (c Check) web() bool { return c.Type == HTTP || c.Type == HTTPS }
 
-// Validate says what is wrong with a check that has its defaults.
+// Validate returns an error for a check that is not valid. The check must have its defaults.
 func (c Check) Validate() error {
 	switch {
 	case c.Type != TCP && c.Type != UDP && !c.web():
@@ -134,12 +134,12 @@ func (c Check) validateWeb() error {
 	return err
 }
 
-// printable tells whether a text has neither spaces, nor control characters, nor what is not ASCII.
+// printable returns whether a text has printable ASCII characters only and no spaces.
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }
 
-// statuses returns the first and the last status of HTTP that is good.
+// statuses returns the first and the last HTTP status that passes.
 func (c Check) statuses() (first, last int, err error) {
 	from, to, isRange := strings.Cut(c.Status, "-")
 	if !isRange {

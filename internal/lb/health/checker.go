@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// Target is what is checked.
+// Target is a service that is checked.
 type Target struct {
-	// ID names it in reports.
+	// ID identifies it in reports.
 	ID uint32
-	// Addr is where to ask; Check.Port takes the place of its port.
+	// Addr is the address to probe. Check.Port replaces its port unless it is 0.
 	Addr netip.AddrPort
-	// Mark is put on the packets (SO_MARK), 0 for none. It takes CAP_NET_ADMIN.
+	// Mark is the mark of the packets (SO_MARK), 0 for none. It needs CAP_NET_ADMIN.
 	Mark  uint32
 	Check Check
-	// Known is what was known of it before it became a target: after a restart, for example.
+	// Known is the result to start with, from an earlier process for example.
 	Known Result
 }
 
 // Options of a Checker.
 type Options struct {
-	// Report is called after each check of a target, with what is known of it and whether the state has changed. Calls
-	// for one target come one after another, those for several at the same time. One for a target that has been taken
-	// away may still be under way when Set returns.
+	// Report is called after each probe of a target, with its result and whether its state has changed. Calls for one target
+	// come one after another, calls for different targets may come at the same time. A call for a target that has been removed
+	// may still be running when Set returns.
 	Report func(id uint32, r Result, changed bool)
-	// Ready is asked before each check. Its error is the failure of the check: it cannot be made.
+	// Ready is called before each probe. If it returns an error, that is the failure of the probe, and nothing is sent.
 	Ready func(Target) error
 }
 
-// Checker checks targets, each at its own times, spread over their intervals.
+// Checker checks targets. Their probes are spread over the interval.
 //
-// A target that is not Down is asked Fall times in each interval, at equal distances. So it is Down at most one interval
-// after it began to refuse, and at most interval + timeout after it fell silent, as long as Fall timeouts fit in an
-// interval; otherwise Fall timeouts + interval/Fall after that. What is Down is asked once in an interval, and is Up
-// after Rise answers in a row.
+// A target that is not Down is probed Fall times in each interval, at equal distances. So it is Down at most one interval
+// after it began to refuse. After it fell silent it is Down within interval + timeout if Fall timeouts fit in an interval,
+// else within Fall timeouts + interval/Fall. A target that is Down is probed once in an interval. It is Up after Rise passed
+// probes in a row.
 type Checker struct {
 	ctx context.Context
 	o   Options
@@ -47,13 +47,13 @@ type Checker struct {
 	targets map[uint32]*runner
 }
 
-// New returns a Checker that works until ctx ends.
+// New returns a Checker without targets. It runs until ctx ends.
 func New(ctx context.Context, o Options) *Checker {
 	return &Checker{ctx: ctx, o: o, targets: make(map[uint32]*runner)}
 }
 
-// Set says what the targets are. Those that stay the same go on as they are; what is known of a target stays when how
-// it is checked changes.
+// Set replaces the targets. Targets that are the same as before go on undisturbed. A target with the same ID and another
+// address, mark or check starts with the result it had.
 func (c *Checker) Set(targets []Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,13 +82,13 @@ func (c *Checker) Set(targets []Target) {
 		ctx, stop := context.WithCancel(c.ctx)
 		r := &runner{target: t, o: c.o, stop: stop, judge: judge{result: t.Known}}
 		c.targets[t.ID] = r
-		// The first check of each is at its place among the others.
+		// The first probes are spread over the interval.
 		delay := r.judge.pause(t.Check) / time.Duration(len(begin)) * time.Duration(n)
 		c.wg.Go(func() { r.loop(ctx, delay) })
 	}
 }
 
-// Results returns what is known of all targets.
+// Results returns the results of all targets by ID.
 func (c *Checker) Results() map[uint32]Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *Checker) Results() map[uint32]Result {
 	return all
 }
 
-// Wait returns when all checks have ended: after the end of the context, or with no targets left.
+// Wait returns when all checks have ended, which they do when the context ends or no targets are left.
 func (c *Checker) Wait() { c.wg.Wait() }
 
 // runner checks one target.
@@ -134,16 +134,16 @@ func (r *runner) loop(ctx context.Context, delay time.Duration) {
 		case <-timer.C:
 		}
 		began := time.Now()
-		failure := r.ask(ctx)
+		failure := r.probe(ctx)
 		if ctx.Err() != nil {
-			return // it says nothing about the target
+			return // the failure may come from the end of the context
 		}
 		r.mu.Lock()
-		changed := r.judge.take(r.target.Check, failure, began, time.Now())
+		changed := r.judge.add(r.target.Check, failure, began, time.Now())
 		result, pause := r.judge.result, r.judge.pause(r.target.Check)
 		r.mu.Unlock()
 		r.o.Report(r.target.ID, result, changed)
-		// At its place again, unless that is over.
+		// Keep the distance between probes, unless the next one is late already.
 		if due = due.Add(pause); time.Until(due) < 0 {
 			due = time.Now()
 		}
@@ -151,7 +151,7 @@ func (r *runner) loop(ctx context.Context, delay time.Duration) {
 	}
 }
 
-func (r *runner) ask(ctx context.Context) error {
+func (r *runner) probe(ctx context.Context) error {
 	if r.o.Ready != nil {
 		if err := r.o.Ready(r.target); err != nil {
 			return err

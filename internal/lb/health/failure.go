@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unexpected is an answer that does not begin as it should.
+// unexpected is the failure of an answer that begins with other data than Expect.
 type unexpected struct {
 	got  []byte
 	want string
 }
 
-// quoted is how much of an answer is shown.
+// quoted is the number of bytes of an answer in an error.
 const quoted = 16
 
 func (e *unexpected) Error() string {
@@ -40,7 +40,7 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
 }
 
-// tlsFailure is a handshake that has failed.
+// tlsFailure is a failed TLS handshake.
 type tlsFailure struct{ err error }
 
 func (e *tlsFailure) Unwrap() error { return e.err }
@@ -57,7 +57,7 @@ func (e *tlsFailure) Error() string {
 	return "TLS: " + text
 }
 
-// reasons are what errors of the system mean to a check.
+// reasons has the texts for errors of the system.
 var reasons = map[syscall.Errno]string{
 	unix.ECONNREFUSED:  "connection refused",
 	unix.ECONNRESET:    "connection reset",
@@ -70,7 +70,7 @@ var reasons = map[syscall.Errno]string{
 	unix.EMFILE:        "too many open files: raise the limit of the culvert process",
 }
 
-// failure puts an error in the user's words.
+// failure returns an error with a text for the user. connected is set if the error came after the connection was made.
 func failure(c Check, err error, connected bool) error {
 	var (
 		status *badStatus
@@ -84,7 +84,7 @@ func failure(c Check, err error, connected bool) error {
 	case errors.As(err, &status), errors.As(err, &text), errors.Is(err, errNoStatus):
 		return err
 	case errors.Is(err, unix.ETIMEDOUT):
-		return errors.New("no answer") // the kernel has given up before
+		return errors.New("no answer") // the kernel gave up before the timeout
 	case isTimeout(err) && connected && c.Type != UDP:
 		return fmt.Errorf("connected, but no answer in %v", c.Timeout)
 	case isTimeout(err):

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// httpAnswer is how much of an answer is read.
+	// httpAnswer is the number of bytes of an answer that are read.
 	httpAnswer = 64 << 10
-	// httpHints is how many answers that only announce another one (RFC 9110, 15.2) are skipped.
+	// httpHints is the number of answers read, of which all but the last may be informational (1xx; RFC 9110, 15.2).
 	httpHints = 5
-	// httpLinger is how long the server may take to close the connection.
+	// httpLinger is the time that the server has for closing the connection.
 	httpLinger = 50 * time.Millisecond
 )
 
 var errNoStatus = fmt.Errorf("no final HTTP status after %d others", httpHints)
 
-// badStatus is an answer of HTTP with a status that is not wanted.
+// badStatus is an HTTP answer with a status that does not pass.
 type badStatus struct {
 	got  int
 	want string
@@ -33,8 +33,8 @@ type badStatus struct {
 
 func (e *badStatus) Error() string { return fmt.Sprintf("HTTP status %d, not %s", e.got, e.want) }
 
-// askHTTP sends one request. Redirects are not followed, and certificates are not verified: it is asked whether the
-// server works, not who it is.
+// askHTTP sends a request and judges the answer. It does not follow redirects, and it does not verify certificates: the check
+// is about whether the server works, not about who it is.
 func askHTTP(ctx context.Context, conn net.Conn, c Check, at netip.AddrPort) error {
 	host := c.Host
 	if host == "" {
@@ -68,7 +68,7 @@ func askHTTP(ctx context.Context, conn net.Conn, c Check, at netip.AddrPort) err
 		if resp.StatusCode < first || resp.StatusCode > last {
 			return &badStatus{resp.StatusCode, c.Status}
 		}
-		// Who closes first has the port taken for a minute: let it be the server.
+		// The side that closes first has its port in TIME_WAIT for a minute, so let the server close.
 		_ = conn.SetDeadline(time.Now().Add(httpLinger))
 		_, _ = io.Copy(io.Discard, answer)
 		return nil
@@ -76,7 +76,7 @@ func askHTTP(ctx context.Context, conn net.Conn, c Check, at netip.AddrPort) err
 	return errNoStatus
 }
 
-// serverName is what TLS calls the server, empty for an address.
+// serverName returns the name for TLS (SNI), "" for an address.
 func serverName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe asks a target once; the error is for the user.
+// probe probes a target once. Its error is for the user.
 func probe(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, t.Check.Timeout)
 	defer cancel()
@@ -31,11 +31,11 @@ func probe(ctx context.Context, t Target) error {
 	}
 	defer conn.Close()
 	deadline, _ := ctx.Deadline()
-	_ = conn.SetDeadline(deadline) // it fails only on closed connections
+	_ = conn.SetDeadline(deadline) // fails on closed connections only
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		// A reset leaves nothing behind. With FIN the ports of connections stay taken for a minute, and a VIP with many
-		// backends would run out of them.
+		// Close with a reset, which frees the local port at once. With a FIN the port would stay in TIME_WAIT for a minute,
+		// and a VIP with many backends would run out of ports.
 		_ = tcp.SetLinger(0)
 	}
 	switch t.Check.Type {
@@ -61,7 +61,7 @@ func dial(ctx context.Context, network string, at netip.AddrPort, mark uint32) (
 		}
 		return err
 	}
-	// The plain names depend on whether there was IPv6 when somebody first asked.
+	// The meaning of "tcp" and "udp" depends on whether the host had IPv6 when the net package first looked.
 	if at.Addr().Is4() {
 		network += "4"
 	} else {

@@ -4,11 +4,11 @@ package health
 
 import "time"
 
-// State is whether a target answers.
+// State says whether a target passes its checks.
 type State uint8
 
-// States. Unknown is what nobody has asked yet, or what has failed fewer than Fall times since: it counts as up, for
-// otherwise a restart would take everything out of service.
+// States. A target is Unknown until its first probe passes or Fall probes in a row fail. Unknown counts as up, because
+// otherwise a restart would take all backends out of service.
 const (
 	Unknown State = iota
 	Up
@@ -25,29 +25,30 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Result is what is known of a target.
+// Result is the result of the probes of a target.
 type Result struct {
 	State State
-	// Since is when the state began.
-	Since            time.Time
+	// Since is the time of the last change of the state.
+	Since time.Time
+	// Checks is the number of probes, Failures that of failed ones.
 	Checks, Failures uint64
-	// Asked is when the last check began, the zero time if an earlier process has made it: one that has failed says nothing
-	// about a time after that.
+	// Asked is the time at which the last probe began, zero if that was in an earlier process. A failure says nothing about
+	// the time after that.
 	Asked time.Time
-	// Rising is what is Down and has answered its last checks, but not yet Rise of them.
+	// Rising is set if the target is Down and has passed its last probes, but fewer than Rise.
 	Rising bool
-	// Text says what failed last, empty if nothing has.
+	// Text is the last failure, "" if there was none.
 	Text string
 }
 
-// judge is the state of a target and how far it is from another one.
+// judge has the result of a target and the number of probes in a row that contradict its state.
 type judge struct {
 	result Result
-	run    int // of answers that contradict the state, in a row
+	run    int
 }
 
-// take takes in what a check has found that began then, nil for an answer, and tells whether the state has changed.
-func (j *judge) take(c Check, failure error, began, now time.Time) (changed bool) {
+// add adds the outcome of a probe that began at that time: nil or its failure. It returns whether the state has changed.
+func (j *judge) add(c Check, failure error, began, now time.Time) (changed bool) {
 	j.result.Checks++
 	j.result.Asked = began
 	next, need := Up, c.Rise
@@ -56,7 +57,7 @@ func (j *judge) take(c Check, failure error, began, now time.Time) (changed bool
 		j.result.Text = failure.Error()
 		next, need = Down, c.Fall
 	} else if j.result.State == Unknown {
-		need = 1 // it is in service already
+		need = 1 // it counts as up already
 	}
 	j.result.Rising = false
 	if next == j.result.State {
@@ -71,8 +72,8 @@ func (j *judge) take(c Check, failure error, began, now time.Time) (changed bool
 	return true
 }
 
-// pause is the time from one check to the next. What is not down is asked Fall times in an interval, so that its
-// failure is found in one.
+// pause returns the time from one probe to the next. A target that is not down is probed Fall times in an interval, so that
+// a failure is found within one.
 func (j *judge) pause(c Check) time.Duration {
 	if j.result.State == Down {
 		return c.Interval

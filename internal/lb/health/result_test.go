@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 					failure = errors.New("refused")
 				}
 				asked := now.Add(-time.Millisecond)
-				changed := j.take(c, failure, asked, now)
+				changed := j.add(c, failure, asked, now)
 				if got := map[State]byte{Unknown: 'u', Up: '+', Down: '-'}[j.result.State]; got != tt.states[n] {
 					t.Fatalf("%c after %s, not %s", got, tt.found[:n+1], tt.states[:n+1])
 				}

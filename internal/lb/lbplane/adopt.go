@@ -45,7 +45,7 @@ var stageMaps = []struct {
 		return nil // senders repeat the few datagrams that are in flight now
 	}},
 	{bpfobj.PipelineMapLbFlows, false, func(p *Part, from, _ *ebpf.Map) error {
-		p.flowsFrom = from // Carry migrates them
+		p.flowsFrom = from // Adopt migrates them
 		return nil
 	}},
 }

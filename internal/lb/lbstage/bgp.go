@@ -19,16 +19,16 @@ import (
 	"culvert/internal/lb/bgpstate"
 )
 
-// withdrawWait bounds how long neighbors are told that nothing is announced any more.
+// withdrawWait is the longest time for withdrawing everything from the neighbors at the end.
 const withdrawWait = 3 * time.Second
 
-// compileBGP reads a [lb.bgp] table; nil for a file without one.
+// compileBGP returns the options of an [lb.bgp] table, nil for a file without one.
 func compileBGP(c *BGPTable) (*announce.Options, error) {
 	if c == nil {
 		return nil, nil
 	}
 	o := &announce.Options{ASN: c.ASN, RouterID: c.RouterID, MED: c.MED}
-	if err := durations(c, map[string]said{"hold_time": {c.HoldTime, &o.HoldTime}}); err != nil {
+	if err := parseDurations(c, map[string]duration{"hold_time": {c.HoldTime, &o.HoldTime}}); err != nil {
 		return nil, err
 	}
 	var err error
@@ -54,7 +54,7 @@ func compileBGP(c *BGPTable) (*announce.Options, error) {
 	return o, nil
 }
 
-// restartTime reads how long neighbors are to keep what a process that has ended had announced; 0 if not at all.
+// restartTime parses graceful_restart: how long neighbors keep the routes of a process that has ended, 0 for not at all.
 func restartTime(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -66,7 +66,7 @@ func restartTime(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// parseCommunity reads "65001:100".
+// parseCommunity parses a community such as "65001:100".
 func parseCommunity(text string) (uint32, error) {
 	upper, lower, _ := strings.Cut(text, ":")
 	u, err := strconv.ParseUint(upper, 10, 16)
@@ -77,7 +77,7 @@ func parseCommunity(text string) (uint32, error) {
 	return uint32(u<<16 | l), nil
 }
 
-// serve keeps the load balancer in step, and its VIPs announced, until ctx ends.
+// serve runs the load balancer and announces its VIPs until ctx ends.
 func (p *Plan) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
 	o := lb.Options{Instance: inst, Log: log}
 	if p.bgp == nil {
@@ -102,10 +102,10 @@ func (p *Plan) serve(ctx context.Context, inst *datapath.Instance, log *slog.Log
 	return errors.Join(err, speaker.Close(ctx))
 }
 
-// publishPeriod is how old what commands and metrics say of BGP sessions may be.
+// publishPeriod is the time between two updates of the BGP sessions' state for commands and metrics.
 const publishPeriod = 500 * time.Millisecond
 
-// publish keeps the state of the sessions where commands and metrics find it, until stop is called.
+// publish stores the state of the sessions, for commands and metrics, until stop is called.
 func publish(ctx context.Context, inst *datapath.Instance, sessions func() []bgpstate.Session, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})

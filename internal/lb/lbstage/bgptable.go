@@ -12,7 +12,7 @@ import (
 	"culvert/internal/host/trust"
 )
 
-// BGPTable announces VIPs by BGP.
+// BGPTable is [lb.bgp]: VIPs are announced by BGP.
 type BGPTable struct {
 	ASN      uint32     `toml:"asn"`
 	RouterID netip.Addr `toml:"router_id"`
@@ -26,13 +26,14 @@ type BGPTable struct {
 	config.Position
 }
 
-// NeighborTable is a router that is told.
+// NeighborTable is [[lb.bgp.neighbor]]: a router to which VIPs are announced.
 type NeighborTable struct {
 	Address      netip.Addr `toml:"address"`
 	ASN          uint32     `toml:"asn"`
 	LocalAddress netip.Addr `toml:"local_address"`
 	Password     string     `toml:"password"`
-	// PasswordFile has the password in place of this file. A relative path starts at this file's directory.
+	// PasswordFile is a file with the password, instead of Password. A relative path starts at the configuration file's
+	// directory.
 	PasswordFile string     `toml:"password_file"`
 	TTLSecurity  bool       `toml:"ttl_security"`
 	Multihop     uint8      `toml:"multihop"`
@@ -42,7 +43,7 @@ type NeighborTable struct {
 	config.Position
 }
 
-// check refuses what lacks something. What values mean is checked by who speaks BGP.
+// check returns an error for a missing key. Package announce validates the values.
 func (g *BGPTable) check(in config.Position) error {
 	if g == nil {
 		return nil
@@ -72,7 +73,8 @@ func (g *BGPTable) check(in config.Position) error {
 	return nil
 }
 
-// readPassword fills in Password. Whoever may read it can end the session, so the file that has it is to be root's alone.
+// readPassword sets Password from PasswordFile. Whoever knows the password can end the session, so only root may have access
+// to the file.
 func (r *NeighborTable) readPassword() error {
 	if r.Password != "" {
 		if r.PasswordFile != "" {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lbstage is the load balancer as a stage: its table of the file, compiled, brought into force and served.
+// Package lbstage is the load balancer as a stage: it compiles [lb] of the configuration file, brings it into force and
+// serves it.
 package lbstage
 
 import (
@@ -18,17 +19,17 @@ import (
 	"culvert/internal/stage"
 )
 
-// Plan is the [lb] table of a file: nothing in it can be wrong in itself any more.
+// Plan is the compiled and validated [lb] table of a file.
 type Plan struct {
 	state   lb.State
 	options lbplane.Options
 	bgp     *announce.Options // nil if nothing is announced
 	file    *Table            // nil for a file without the table
-	kept    bool              // without the table: there are VIPs made by hand
-	gone    []string          // what an earlier file had, where nothing is balanced any more
+	kept    bool              // the file has no table, but there are VIPs made by hand
+	gone    []string          // names of what an earlier file had, if the load balancer is turned off
 }
 
-// Compile reads the [lb] table of a file.
+// Compile compiles the [lb] table of a file. Errors have the position in the file.
 func Compile(f stage.File) (*Plan, error) {
 	c := stage.Table[*Table](f, Stage{})
 	if c == nil {
@@ -37,7 +38,7 @@ func Compile(f stage.File) (*Plan, error) {
 	p := &Plan{file: c, options: lbplane.Options{
 		RingSize: c.RingSize, Flows: c.Flows, InsertRate: c.InsertRate, VIPs: c.VIPs, Backends: c.Backends,
 	}}
-	err := durations(c, map[string]said{
+	err := parseDurations(c, map[string]duration{
 		"tcp_timeout": {c.TCPTimeout, &p.options.IdleTCP}, "udp_timeout": {c.UDPTimeout, &p.options.IdleUDP},
 		"syn_timeout": {c.SYNTimeout, &p.options.IdleNew},
 	})
@@ -77,16 +78,16 @@ func Compile(f stage.File) (*Plan, error) {
 	return p, err
 }
 
-// said is a time to be read.
-type said struct {
-	from string
-	to   *time.Duration
+// duration is a duration in the file, and where its value goes.
+type duration struct {
+	text  string
+	value *time.Duration
 }
 
-// durations reads the times that keys of the table at l have.
-func durations(l interface{ Locate(string, error) error }, of map[string]said) (err error) {
-	for _, key := range slices.Sorted(maps.Keys(of)) {
-		if *of[key].to, err = config.Duration(l, key, of[key].from); err != nil {
+// parseDurations parses durations by their keys. l adds the position to an error.
+func parseDurations(l interface{ Locate(string, error) error }, keys map[string]duration) (err error) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if *keys[key].value, err = config.Duration(l, key, keys[key].text); err != nil {
 			return err
 		}
 	}
@@ -159,21 +160,21 @@ func compileVIP(c VIPTable) (v lb.VIP, err error) {
 	return v, nil
 }
 
-// ofVIP is a place in the file that has something of a VIP.
-type ofVIP struct {
-	place interface{ Locate(string, error) error }
+// vipLocator adds the VIP and the position in a table of the VIP to errors.
+type vipLocator struct {
+	table interface{ Locate(string, error) error }
 	vip   lb.Service
 }
 
-func (o ofVIP) Locate(key string, err error) error {
-	return o.place.Locate(key, &lb.Error{VIP: o.vip, Err: err})
+func (l vipLocator) Locate(key string, err error) error {
+	return l.table.Locate(key, &lb.Error{VIP: l.vip, Err: err})
 }
 
 func compileCheck(c *CheckTable, of lb.Service) (*lb.Check, error) {
 	check := lb.Check{
 		Type: c.Type, Port: c.Port, Path: c.Path, Host: c.Host, Status: c.Status, Send: c.Send, Expect: c.Expect,
 	}
-	err := durations(ofVIP{c, of}, map[string]said{"interval": {c.Interval, &check.Interval}, "timeout": {c.Timeout, &check.Timeout}})
+	err := parseDurations(vipLocator{c, of}, map[string]duration{"interval": {c.Interval, &check.Interval}, "timeout": {c.Timeout, &check.Timeout}})
 	check = check.WithDefaults()
 	if c.Rise != nil {
 		check.Rise = *c.Rise
@@ -204,7 +205,7 @@ func compileBackend(c BackendTable, v lb.VIP) (b lb.Backend, err error) {
 	return b, nil
 }
 
-// locate puts file, line and column in front of an error; nil stays nil.
+// locate adds the position in the file to an error. It returns nil for nil.
 func (p *Plan) locate(err error) error {
 	if err == nil || p.file == nil {
 		return err
@@ -213,7 +214,7 @@ func (p *Plan) locate(err error) error {
 	if !errors.As(err, &at) {
 		return p.file.Locate("", err)
 	}
-	for n := len(p.state.VIPs) - 1; n >= 0; n-- { // of two the second
+	for n := len(p.state.VIPs) - 1; n >= 0; n-- { // of two that are equal, the second is the error
 		v := p.state.VIPs[n]
 		if v.Service != at.VIP {
 			continue
@@ -228,7 +229,7 @@ func (p *Plan) locate(err error) error {
 	return p.file.Locate(at.Part, err)
 }
 
-// merge puts the file's part in the place of an earlier file's.
+// merge returns the running state with the VIPs of the file in place of those of an earlier file.
 func (p *Plan) merge(running lb.State) (lb.State, error) {
 	merged, err := lb.Merge(running, p.state)
 	if err == nil {

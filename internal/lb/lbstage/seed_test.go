@@ -19,7 +19,7 @@ import (
 // planned is the key of the rings that a file with these lines in [lb] leads to, once it is in force.
 func planned(t *testing.T, lines string) ([6]uint32, error) {
 	t.Helper()
-	w, err := compile(t, balanceHead+lines)
+	w, err := compile(t, lbHead+lines)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestSeedMadeOnce(t *testing.T) {
 // not the file's would move flows at the next start.
 func TestSeedMadeMeanwhile(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	w, err := compile(t, balanceHead)
+	w, err := compile(t, lbHead)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestSeedMadeMeanwhile(t *testing.T) {
 func TestRefusedStartMakesNoSeed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "culvert")
 	t.Setenv("STATE_DIRECTORY", dir)
-	w, err := compile(t, balanceHead)
+	w, err := compile(t, lbHead)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestRefusedStartMakesNoSeed(t *testing.T) {
 func TestCheckMakesNoSeed(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
-	if _, err := compile(t, balanceHead); err != nil {
+	if _, err := compile(t, lbHead); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

@@ -25,16 +25,17 @@ func (Stage) Name() string { return "lb" }
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
 
-// Plan implements stage.Stage. A file without [lb] has a plan too: VIPs made by hand stay, those of an earlier file go.
+// Plan implements stage.Stage. A file without [lb] has a plan too: VIPs made by hand stay, those of an earlier file are
+// deleted.
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }
 
 // Name implements stage.Plan.
 func (p *Plan) Name() string { return Stage{}.Name() }
 
-// On tells whether there is something to balance: by the file, or once Check has been called also by hand.
+// On returns whether the load balancer is on: because of the file or, once Check has been called, of VIPs made by hand.
 func (p *Plan) On() bool { return p.file != nil || p.kept }
 
-// State is what the file asks for.
+// State returns the state of the file, without what was made by hand.
 func (p *Plan) State() lb.State { return p.state }
 
 // Prepare implements stage.Plan.
@@ -46,7 +47,8 @@ func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 	return &prepared{Plan: p, start: start, madeSeed: made}, nil
 }
 
-// Check implements stage.Plan: the file's VIPs have to go together with those made by hand, and with what is protected.
+// Check implements stage.Plan. It returns an error if the file's VIPs conflict with those made by hand or with services that
+// SYN cookies protect.
 func (p *Plan) Check(s stage.Situation) error {
 	now, options, err := running(s.Running)
 	if err != nil {
@@ -64,7 +66,7 @@ func (p *Plan) Check(s stage.Situation) error {
 	return checkProtected(s, merged.VIPs)
 }
 
-// running reads the load balancer of a data plane.
+// running returns the state of the load balancer of a data plane.
 func running(inst *datapath.Instance) (s lb.State, o lbplane.Options, err error) {
 	if inst == nil || lbplane.OptionsOf(inst) == nil {
 		return s, o, nil
@@ -77,7 +79,7 @@ func running(inst *datapath.Instance) (s lb.State, o lbplane.Options, err error)
 	return s, plane.Options(), err
 }
 
-// keep plans for VIPs made by hand, where the file has no [lb].
+// keep plans for VIPs made by hand if the file has no [lb].
 func (p *Plan) keep(now lb.State, options lbplane.Options) error {
 	merged, err := lb.Merge(now, lb.State{})
 	if err != nil {
@@ -87,12 +89,12 @@ func (p *Plan) keep(now lb.State, options lbplane.Options) error {
 		p.gone = lb.Gone(now, merged)
 		return nil
 	}
-	// What they are balanced with stays too: ring size, seed, and where packets say that they come from.
+	// Ring size, seed and outer sources stay as they are, too.
 	p.kept, p.options, p.state = true, options, lb.State{Source4: now.Source4, Source6: now.Source6}
 	return nil
 }
 
-// prepared is a load balancer that has its seed.
+// prepared is a plan with the seed that it uses.
 type prepared struct {
 	*Plan
 	start stage.Start
@@ -111,7 +113,8 @@ func (p *prepared) Part() datapath.Part {
 	return lbplane.NewPart(options)
 }
 
-// Commit implements stage.Prepared: if rest fails backends keep their numbers and next hops, and so their flows.
+// Commit implements stage.Prepared. If rest fails the old state comes back, and backends keep their numbers and next hops,
+// and so their flows.
 func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
 	p.inst = inst
 	gone := p.gone
@@ -150,7 +153,8 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	return p.serve(ctx, p.inst, p.start.Log)
 }
 
-// Settle finds the ways to the backends of a load balancer, once, and tells out of those it has not found.
+// Settle resolves the next hops of the backends of a load balancer once, and writes a line to out for those that it could not
+// resolve.
 func Settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -164,7 +168,7 @@ func Settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
 	return nil
 }
 
-// settleTime is how long it is waited for neighbors to answer where there is no process.
+// settleTime is the longest time to wait for neighbors to answer if no process runs.
 const settleTime = 3 * time.Second
 
 // Settle implements stage.Prepared.

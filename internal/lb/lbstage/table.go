@@ -10,22 +10,22 @@ import (
 	"culvert/internal/lb/maglev"
 )
 
-// Table is [lb]. What VIPs and backends mean is checked by who carries them out, with Locate.
+// Table is [lb]. Compile validates VIPs and backends.
 type Table struct {
-	// RingSize, Flows, InsertRate, VIPs and Backends are 0 if the data plane is to decide.
+	// RingSize, Flows, InsertRate, VIPs and Backends are 0 for the defaults of the data plane.
 	RingSize   int `toml:"ring_size"`
 	Flows      int `toml:"flows"`
 	InsertRate int `toml:"insert_rate"`
 	VIPs       int `toml:"vips"`
 	Backends   int `toml:"backends"`
-	// Source4 and Source6 are prefixes that the outer headers' sources are of.
+	// Source4 and Source6 are the prefixes of the outer headers' sources.
 	Source4 string `toml:"source4"`
 	Source6 string `toml:"source6"`
-	// Seed is "" if it is the machine's own.
+	// Seed is "" for this machine's own seed.
 	Seed       string `toml:"seed"`
 	TCPTimeout string `toml:"tcp_timeout"`
 	UDPTimeout string `toml:"udp_timeout"`
-	// Unclaimed is what becomes of packets to the address of a VIP that no VIP takes.
+	// Unclaimed is what happens to packets to the address of a VIP that belong to no VIP.
 	Unclaimed  string     `toml:"unclaimed"`
 	SYNTimeout string     `toml:"syn_timeout"`
 	VIP        []VIPTable `toml:"vip"`
@@ -34,7 +34,7 @@ type Table struct {
 	config.Position
 }
 
-// VIPTable is a VIP.
+// VIPTable is [[lb.vip]], a VIP.
 type VIPTable struct {
 	Address       string `toml:"address"`
 	Protocol      string `toml:"protocol"`
@@ -43,7 +43,7 @@ type VIPTable struct {
 	Encapsulation string `toml:"encapsulation"`
 	QUICServerID  int    `toml:"quic_server_id"`
 	QUICConfig    int    `toml:"quic_config"`
-	// VLANs are those that it answers on beside the host's own.
+	// VLANs are the VLANs on which it is served in addition to those of the host.
 	VLANs   []int          `toml:"vlans"`
 	Check   *CheckTable    `toml:"check"`
 	Backend []BackendTable `toml:"backend"`
@@ -51,13 +51,13 @@ type VIPTable struct {
 	config.Position
 }
 
-// CheckTable says how backends are asked whether they live.
+// CheckTable is [lb.vip.check], the health check of the backends.
 type CheckTable struct {
 	Type     string `toml:"type"`
 	Port     uint16 `toml:"port"`
 	Interval string `toml:"interval"`
 	Timeout  string `toml:"timeout"`
-	// Rise and Fall are nil if nothing is said.
+	// Rise and Fall are nil for the defaults.
 	Rise   *int   `toml:"rise"`
 	Fall   *int   `toml:"fall"`
 	Path   string `toml:"path"`
@@ -69,10 +69,10 @@ type CheckTable struct {
 	config.Position
 }
 
-// BackendTable is a backend of a VIP.
+// BackendTable is [[lb.vip.backend]], a backend of a VIP.
 type BackendTable struct {
 	Address string `toml:"address"`
-	// Weight is nil if nothing is said.
+	// Weight is nil for the default, 1.
 	Weight        *int64  `toml:"weight"`
 	Encapsulation string  `toml:"encapsulation"`
 	GUEPort       *uint16 `toml:"gue_port"`
@@ -81,7 +81,7 @@ type BackendTable struct {
 	config.Position
 }
 
-// Check implements config.Table: it says where tables stand, and refuses what contradicts itself whatever it means.
+// Check implements config.Table. It returns errors for missing keys and for values that cannot be right, with positions.
 func (b *Table) Check(in config.Position) error {
 	b.Position = in
 	if b.RingSize != 0 && !maglev.Prime(b.RingSize) {

@@ -9,14 +9,14 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// Counts sums a load balancer up, for 'culvert status'.
+// Counts is the summary of a load balancer for 'culvert status'.
 type Counts struct {
 	VIPs     int `json:"vips"`
 	Backends int `json:"backends"`
-	// Down are backends whose checks fail, or which cannot be reached; Drained those of weight 0.
+	// Down is the number of backends whose checks fail or that cannot be reached, Drained that of backends with weight 0.
 	Down    int `json:"down"`
 	Drained int `json:"drained"`
-	// Flows is how many flows the flow table is made for, Used about how many it has.
+	// Flows is the number of flows that the flow table is made for, Used an estimate of the number in it.
 	Flows  int    `json:"flows"`
 	Used   uint64 `json:"flows_used"`
 	Memory uint64 `json:"memory_bytes"`
@@ -32,7 +32,7 @@ func (c *Counts) add(b Backend) {
 	}
 }
 
-// String counts VIPs and backends in words.
+// String returns the numbers of VIPs and backends in words.
 func (c Counts) String() string {
 	if c.VIPs == 0 {
 		return "no VIPs: add one with 'culvert lb vip add'"
@@ -54,7 +54,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Count sums the load balancer of a data plane up, nil if it has none.
+// Count returns the summary of the load balancer of a data plane, nil if it is off.
 func Count(inst *datapath.Instance) (*Counts, error) {
 	if lbplane.OptionsOf(inst) == nil {
 		return nil, nil

@@ -12,70 +12,70 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// ExplainOptions say which flow is meant.
+// ExplainOptions select a flow.
 type ExplainOptions struct {
 	// On is the name of the data plane, "" for the only load balancer here.
 	On string
-	// Service is what the client sends to, with a port.
+	// Service is the destination of the client's packets. It has a port.
 	Service lb.Service
 	Client  netip.AddrPort
-	// Interface is what its packets come in by, "" for any that the load balancer is on.
+	// Interface is the interface that receives the packets, "" for any that the load balancer is attached to.
 	Interface string
 	JSON      bool
 }
 
-// Explanation is what 'culvert lb explain -j' prints. Fields are added in later versions, never renamed.
+// Explanation is the output of 'culvert lb explain -j'. Later versions may add fields, but never rename them.
 type Explanation struct {
 	Router  string `json:"router"`
 	Client  string `json:"client"`
 	Service string `json:"service"`
-	// Verdict and Reason are what the next packet of the flow is counted under, as in 'culvert status'; empty when the
-	// load balancer leaves it to the next stage, or when it depends on the interface.
+	// Verdict and Reason are those under which 'culvert status' counts the next packet of the flow. They are empty if the
+	// load balancer leaves the packet to the next stage, or if they depend on the interface.
 	Verdict string `json:"verdict,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// By is table or ring: who names the backend; empty if there is none.
+	// By says where the backend comes from, "table" or "ring". It is empty if there is no backend.
 	By   string `json:"by,omitempty"`
 	Text string `json:"text"`
-	// VIP is what the packet is to, Hash, OnFailure and the rest are its.
+	// VIP is the VIP of the packet. Hash, OnFailure and ServerID are properties of the VIP.
 	VIP       string `json:"vip,omitempty"`
 	Hash      string `json:"hash,omitempty"`
 	OnFailure string `json:"on_failure,omitempty"`
 	ServerID  uint8  `json:"quic_server_id,omitempty"`
 	Ring      *Place `json:"ring,omitempty"`
 	Flow      *Entry `json:"flow,omitempty"`
-	// Backend is who gets the packet.
+	// Backend is the backend that gets the packet.
 	Backend *Backend `json:"backend,omitempty"`
 	Outer   *Outer   `json:"outer,omitempty"`
-	// Fits is the largest packet of the client that can be sent on, bytes.
+	// Fits is the largest packet of the client, in bytes, that can be sent to the backend.
 	Fits int `json:"fits,omitempty"`
 
 	hash lbplane.VIP
 }
 
-// Place is the flow's place in the ring of its VIP.
+// Place is the flow's position in the ring of its VIP.
 type Place struct {
 	Position uint32 `json:"position"`
 	Size     int    `json:"size"`
-	// Backend has the position; empty for nobody.
+	// Backend is the backend at the position, "" for none.
 	Backend string `json:"backend,omitempty"`
 }
 
-// Entry is what the flow table has.
+// Entry is the flow's entry in the flow table.
 type Entry struct {
-	// Backend is empty for one that has gone.
+	// Backend is empty if the backend has been deleted.
 	Backend string  `json:"backend,omitempty"`
 	State   string  `json:"state"`
 	Idle    float64 `json:"idle_seconds"`
-	// Counts tells whether packets go by it, and Why why not.
+	// Counts is set if packets are assigned by the entry. Otherwise Why says why not.
 	Counts bool   `json:"counts"`
 	Why    string `json:"why,omitempty"`
 }
 
-// Outer is the header in front of a packet.
+// Outer is the outer header of a packet.
 type Outer struct {
 	Source string `json:"source"`
 	To     string `json:"destination"`
-	// SourcePort and Port are UDP's, for GUE.
+	// SourcePort and Port are the ports of GUE's UDP header.
 	SourcePort uint16 `json:"source_port,omitempty"`
 	Port       uint16 `json:"destination_port,omitempty"`
 	Bytes      int    `json:"bytes"`
@@ -100,7 +100,7 @@ const (
 	stateResumes  = "it is closed, unless a packet without SYN, FIN or RST goes on with it"
 )
 
-// Explain writes which backend a flow gets, and why. No packet is made, and nothing is counted.
+// Explain writes to out which backend a flow gets, and why. It sends no packet and changes no counter.
 func Explain(o ExplainOptions, out io.Writer) error {
 	switch {
 	case o.Service.Port == 0:
@@ -120,7 +120,7 @@ func Explain(o ExplainOptions, out io.Writer) error {
 	})
 }
 
-// explain goes the way of the program (bpf/lb/stage.h) with a packet that is whole.
+// explain follows the program (bpf/lb/stage.h) for a packet that is not a fragment.
 func (v *view) explain(to lb.Service, client netip.AddrPort, iface string) (*Explanation, error) {
 	e := &Explanation{Router: v.inst.Name(), Client: client.String(), Service: to.String()}
 	known, err := v.plane.VIPs()
@@ -139,7 +139,7 @@ func (v *view) explain(to lb.Service, client netip.AddrPort, iface string) (*Exp
 	return e, v.follow(e, to, client, iface)
 }
 
-// follow tells what becomes of a packet to a VIP.
+// follow explains what happens to a packet to a VIP.
 func (v *view) follow(e *Explanation, to lb.Service, client netip.AddrPort, iface string) error {
 	ring, err := v.place(e, to, client)
 	if err != nil {
@@ -161,7 +161,7 @@ func (v *view) follow(e *Explanation, to lb.Service, client netip.AddrPort, ifac
 	return v.send(e, *member, to, client)
 }
 
-// match finds the VIP: the one of the port, or the one of all ports.
+// match returns the VIP of the port, else the one of all ports.
 func (v *view) match(e *Explanation, to lb.Service, all map[lbplane.VIPKey]lbplane.VIP) {
 	for _, s := range []lb.Service{to, {Addr: to.Addr, Protocol: to.Protocol}} {
 		known, ok := all[s.Key()]
@@ -183,7 +183,7 @@ func (v *view) match(e *Explanation, to lb.Service, all map[lbplane.VIPKey]lbpla
 	}
 }
 
-// known returns the backend that an ID still names, nil for one that has gone.
+// known returns the backend with an ID, nil if it has been deleted.
 func (v *view) known(id lbplane.BackendID) (*lbplane.Backend, error) {
 	if id == 0 || int(id.Number()) >= v.plane.Options().Backends {
 		return nil, nil
@@ -195,7 +195,7 @@ func (v *view) known(id lbplane.BackendID) (*lbplane.Backend, error) {
 	return &m, nil
 }
 
-// place looks into the ring.
+// place returns the flow's position in the ring.
 func (v *view) place(e *Explanation, to lb.Service, client netip.AddrPort) (*lbplane.Backend, error) {
 	o := v.plane.Options()
 	e.Ring = &Place{Position: o.Position(e.hash, uint8(to.Protocol), client, to.Port), Size: o.RingSize}
@@ -213,7 +213,7 @@ func (v *view) place(e *Explanation, to lb.Service, client netip.AddrPort) (*lbp
 	return m, err
 }
 
-// entry looks into the flow table; it returns the member if packets go by it.
+// entry looks up the flow in the flow table. It returns the backend if packets are assigned by the entry.
 func (v *view) entry(e *Explanation, to lb.Service, client netip.AddrPort) (*lbplane.Backend, error) {
 	f, ok, err := v.plane.FindFlow(e.hash.Number, client, to.Port)
 	if err != nil || !ok {
@@ -242,7 +242,7 @@ func (v *view) entry(e *Explanation, to lb.Service, client netip.AddrPort) (*lbp
 	return nil, nil
 }
 
-// send tells how the packet leaves.
+// send explains how the packet is sent to the backend.
 func (v *view) send(e *Explanation, m lbplane.Backend, to lb.Service, client netip.AddrPort) error {
 	b, checked := v.named(m.ID)
 	b.Addr = m.Addr
@@ -274,7 +274,7 @@ func (v *view) send(e *Explanation, m lbplane.Backend, to lb.Service, client net
 	return nil
 }
 
-// named returns the backend that has an ID, and whether its VIP is checked.
+// named returns the backend with an ID, and whether its VIP has a check.
 func (v *view) named(id lbplane.BackendID) (lb.Backend, bool) {
 	for _, vip := range v.state.VIPs {
 		for _, b := range vip.Backends {
@@ -286,7 +286,7 @@ func (v *view) named(id lbplane.BackendID) (lb.Backend, bool) {
 	return lb.Backend{ID: id}, false
 }
 
-// share is what a backend has of a VIP's ring, percent.
+// share returns the percentage of a VIP's ring that a backend has.
 func (v *view) share(vip lbplane.VIP, id lbplane.BackendID) (float64, error) {
 	if vip.Empty {
 		return 0, nil

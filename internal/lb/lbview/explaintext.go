@@ -16,7 +16,7 @@ func (e *Explanation) writeText(out io.Writer) error {
 	return err
 }
 
-// lines is the explanation for people; now is what times are shown relative to.
+// lines returns the explanation as text. Times are shown relative to now.
 func (e *Explanation) lines(now time.Time) []string {
 	t := text.Table{Indent: "  "}
 	if e.VIP != "" {
@@ -90,7 +90,7 @@ func (b *Backend) line(now time.Time) string {
 	return line
 }
 
-// packets tells what is put in front of them.
+// packets describes the outer header of the packets.
 func (e *Explanation) packets() string {
 	switch o := e.Outer; {
 	case o == nil:

@@ -18,38 +18,38 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// FlowsOptions say which flows to list.
+// FlowsOptions select flows.
 type FlowsOptions struct {
 	// On is the name of the data plane, "" for the only load balancer here.
 	On string
-	// Service, Backend and Client are whose flows are meant; nil and invalid ones leave it open.
+	// Service, Backend and Client restrict the flows. Those that are nil or invalid do not.
 	Service *lb.Service
 	Backend netip.Addr
 	Client  netip.Prefix
-	// Limit is how many are listed at most, 0 for all of them.
+	// Limit is the largest number of flows to list, 0 for all.
 	Limit int
-	// Count sums flows up by VIP and backend, instead of listing them.
+	// Count shows numbers of flows by VIP and backend instead of flows.
 	Count, JSON bool
 }
 
-// Flow is what 'culvert lb flows -j' prints of each. Fields are added in later versions, never renamed.
+// Flow is a flow in the output of 'culvert lb flows -j'. Later versions may add fields, but never rename them.
 type Flow struct {
 	Client  string `json:"client"`
 	Service string `json:"service"`
-	// Backend is empty for one that has gone: the flow's next packet gets another one.
+	// Backend is empty if the backend has been deleted. The flow's next packet then gets another one.
 	Backend string  `json:"backend,omitempty"`
 	State   string  `json:"state"`
 	Idle    float64 `json:"idle_seconds"`
 }
 
-// FlowCount is how many flows of a VIP a backend has.
+// FlowCount is the number of flows of a VIP that a backend has.
 type FlowCount struct {
 	VIP     string `json:"vip"`
 	Backend string `json:"backend,omitempty"`
 	Flows   uint64 `json:"flows"`
 }
 
-// Flows lists the flows in the flow table, in its order, one by one: nothing is kept of them.
+// Flows writes the flows of the flow table to out, in its order, without keeping them in memory.
 func Flows(o FlowsOptions, out io.Writer) error {
 	if o.Limit < 0 {
 		return usage.Errorf("-n %d: use a number of flows, or 0 for all", o.Limit)
@@ -75,7 +75,7 @@ func Flows(o FlowsOptions, out io.Writer) error {
 	})
 }
 
-// keeper returns what tells whether a flow is meant.
+// keeper returns a function that returns whether a flow is selected.
 func (v *view) keeper(o FlowsOptions) (func(lbplane.Flow) bool, error) {
 	vip, port, anyVIP := uint32(0), uint16(0), true
 	if o.Service != nil {
@@ -102,7 +102,7 @@ func (v *view) keeper(o FlowsOptions) (func(lbplane.Flow) bool, error) {
 	}, nil
 }
 
-// names are those of VIPs and backends.
+// names has the names of VIPs and backends.
 type names struct {
 	vips     map[uint32]lb.Service
 	backends map[lbplane.BackendID]string
@@ -130,7 +130,7 @@ func (n names) flow(f lbplane.Flow) Flow {
 	return out
 }
 
-// list calls write for the flows that are meant; an error ends it.
+// list calls write for the selected flows until it returns an error.
 func (v *view) list(keep func(lbplane.Flow) bool, limit int, write func(Flow) error) error {
 	names, left := v.names(), limit
 	var failed error
@@ -164,10 +164,10 @@ func gone(backend string) string {
 	return backend
 }
 
-// idle writes seconds; the flow table counts in steps of some four.
+// idle formats an idle time in seconds. The resolution of the flow table is about four seconds.
 func idle(seconds float64) string { return fmt.Sprintf("%.0fs", seconds) }
 
-// writeJSON writes {"flows": [...]}, a line for each.
+// writeJSON writes {"flows": [...]} with a line for each flow.
 func (v *view) writeJSON(out *bufio.Writer, keep func(lbplane.Flow) bool, limit int) error {
 	before := "{\"flows\": [\n"
 	err := v.list(keep, limit, func(f Flow) error {
@@ -190,7 +190,7 @@ func (v *view) writeJSON(out *bufio.Writer, keep func(lbplane.Flow) bool, limit 
 	return err
 }
 
-// count sums up by VIP and backend, those without flows too.
+// count writes the numbers of flows by VIP and backend, 0 too.
 func (v *view) count(keep func(lbplane.Flow) bool) ([]FlowCount, error) {
 	type key struct {
 		vip uint32

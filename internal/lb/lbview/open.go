@@ -14,17 +14,18 @@ import (
 	"culvert/internal/show/planes"
 )
 
-// kind is what these commands want a data plane to be.
+// kind describes the data planes that these commands accept.
 var kind = planes.Kind{
 	Name: "load balancer", Plural: "load balancers",
 	Is:   func(i *datapath.Instance) bool { return lbplane.OptionsOf(i) != nil },
 	None: "start one with 'culvert run -c FILE' or 'culvert attach -c FILE IFACE...', where FILE has an [lb] table",
 }
 
-// Open opens the load balancer of a name in this network namespace, "" for the only one.
+// Open opens the data plane of that name in this network namespace, "" for the only one with a load balancer. Its load balancer
+// must be on.
 func Open(name string) (*datapath.Instance, error) { return planes.Open(name, kind) }
 
-// view is the load balancer of a data plane as it stands.
+// view is a snapshot of the load balancer of a data plane.
 type view struct {
 	inst  *datapath.Instance
 	plane *lbplane.Plane
@@ -44,7 +45,7 @@ func newView(inst *datapath.Instance) (*view, error) {
 	return &view{inst: inst, plane: plane, state: state}, nil
 }
 
-// find returns the VIP that a question names, which may be a port of one that has all of them; then the port is returned.
+// find returns the VIP of a service. If that is a VIP of all ports, find returns the port of the service too.
 func (v *view) find(s lb.Service) (vip *lb.VIP, port uint16, err error) {
 	for _, want := range []lb.Service{s, {Addr: s.Addr, Protocol: s.Protocol}} {
 		for n := range v.state.VIPs {
@@ -73,7 +74,7 @@ func Named(on, text string) (lb.Service, error) {
 	return s, err
 }
 
-// with opens a load balancer for as long as do takes.
+// with calls do with an open load balancer.
 func with(name string, do func(*view) error) error {
 	inst, err := Open(name)
 	if err != nil {

@@ -15,96 +15,96 @@ import (
 // States of a VIP.
 const (
 	Active = "active"
-	// Drained is one that is not announced.
+	// Drained is the state of a VIP that is not announced.
 	Drained = "drained"
-	// NoBackend is one that nobody has a weight for.
+	// NoBackend is the state of a VIP all of whose backends have weight 0.
 	NoBackend = "no backend"
-	// Down is one whose backends cannot be used.
+	// Down is the state of a VIP whose backends cannot be used.
 	Down = "down"
 )
 
-// Report is what 'culvert lb show -j' prints. Fields are added in later versions, never renamed.
+// Report is the output of 'culvert lb show -j'. Later versions may add fields, but never rename them.
 type Report struct {
 	Router     string   `json:"router"`
 	NetNS      uint32   `json:"netns"`
 	Interfaces []string `json:"interfaces"`
 	Served     bool     `json:"served"`
 	RingSize   int      `json:"ring_size"`
-	// SeedID is the same for the same seed on all machines.
+	// SeedID identifies the seed. It is the same on all machines with the same seed.
 	SeedID    string    `json:"seed_id"`
 	FlowTable FlowTable `json:"flow_table"`
-	// BGP has the sessions of the process, none without [lb.bgp].
+	// BGP has the BGP sessions of the process, none without [lb.bgp].
 	BGP []bgpstate.Session `json:"bgp"`
-	// BGPKnown is false where what the process announces cannot be told: BGP and AnnouncedTo are empty then.
+	// BGPKnown is false if the announcements of the process are not known. BGP and AnnouncedTo are then empty.
 	BGPKnown bool  `json:"bgp_known"`
 	VIPs     []VIP `json:"vips"`
 }
 
-// FlowTable is the memory for flows.
+// FlowTable has the size and the use of the flow table.
 type FlowTable struct {
-	// Flows is how many it is made for, Used about how many it has.
+	// Flows is the number of flows that it is made for, Used an estimate of the number in it.
 	Flows  int    `json:"flows"`
 	Used   uint64 `json:"used"`
 	Memory uint64 `json:"memory_bytes"`
 }
 
-// Traffic is what has gone to a backend, or to all of a VIP.
+// Traffic counts what has been sent to a backend, or to all backends of a VIP.
 type Traffic struct {
 	Packets uint64 `json:"packets"`
-	// Bytes are those of IP packets as they came in.
+	// Bytes counts the bytes of IP packets as received.
 	Bytes uint64 `json:"bytes"`
-	// Flows are those that the flow table has taken in.
+	// Flows counts the flows that have entered the flow table.
 	Flows uint64 `json:"flows"`
 }
 
-// VIP is a service.
+// VIP is a VIP in a Report.
 type VIP struct {
 	Service   string `json:"vip"`
 	State     string `json:"state"`
 	Hash      string `json:"hash"`
 	OnFailure string `json:"on_failure"`
 	Encap     string `json:"encapsulation"`
-	// ServerID is how many bytes of QUIC connection IDs name the backend.
+	// ServerID is the length in bytes of the server ID in QUIC connection IDs.
 	ServerID uint8 `json:"quic_server_id,omitempty"`
-	// Announce tells whether the VIP is a reason to announce its address; AnnouncedTo are the neighbors that have been told
-	// of it, for this VIP or for another of its address.
+	// Announce is set if the address is announced because of this VIP. AnnouncedTo has the neighbors to which the address is
+	// announced, because of this VIP or another one of the address.
 	Announce    bool         `json:"announce"`
 	AnnouncedTo []netip.Addr `json:"announced_to"`
 	Check       *lb.Check    `json:"check,omitempty"`
 	From        string       `json:"from"`
 	Traffic
-	// Open is how many flows the flow table has now, if that was asked for.
+	// Open is the number of flows in the flow table, if ShowOptions.Flows is set.
 	Open     *uint64        `json:"open_flows,omitempty"`
 	Events   lbplane.Events `json:"events"`
 	Backends []Backend      `json:"backends"`
 }
 
-// Backend is one provider of a VIP.
+// Backend is a backend of a VIP in a Report.
 type Backend struct {
 	Addr    string `json:"backend"`
 	Encap   string `json:"encapsulation"`
 	GUEPort uint16 `json:"gue_port,omitempty"`
 	Weight  uint32 `json:"weight"`
 	Drained bool   `json:"drained,omitempty"`
-	// Share is what the backend has of the ring, percent.
+	// Share is the percentage of the ring that the backend has.
 	Share    float64 `json:"share"`
 	ServerID string  `json:"server_id,omitempty"`
 	Health   Health  `json:"health"`
-	// Source is where outer headers say that packets come from, an address or a prefix.
+	// Source is the source of outer headers, an address or a prefix.
 	Source  string `json:"source,omitempty"`
 	NextHop *Hop   `json:"next_hop,omitempty"`
-	// Problem says why packets cannot be sent to it.
+	// Problem is the reason why packets cannot be sent to it, "" if they can.
 	Problem string `json:"problem,omitempty"`
-	// Obstacle says what on this host is the cause of the problem, if that is known.
+	// Obstacle is the cause of the problem on this host, if that is known.
 	Obstacle string `json:"obstacle,omitempty"`
 	From     string `json:"from"`
 	Traffic
 	Open *uint64 `json:"open_flows,omitempty"`
 }
 
-// Health is what the checks of a backend have found.
+// Health is the result of the health checks of a backend.
 type Health struct {
-	// State is up, down or unknown.
+	// State is "up", "down" or "unknown".
 	State    string     `json:"state"`
 	Since    *time.Time `json:"since,omitempty"`
 	Checks   uint64     `json:"checks"`
@@ -113,13 +113,13 @@ type Health struct {
 	Why string `json:"why,omitempty"`
 }
 
-// Hop is how packets leave to a backend.
+// Hop is the next hop to a backend.
 type Hop struct {
 	IfIndex   int    `json:"ifindex"`
 	Interface string `json:"interface,omitempty"`
 	MAC       string `json:"mac"`
 	VLAN      int    `json:"vlan,omitempty"`
-	// MTU is the largest packet with its outer header, bytes.
+	// MTU is the largest packet with its outer header, in bytes.
 	MTU uint16 `json:"mtu"`
 }
 
@@ -130,7 +130,7 @@ func from(file bool) string {
 	return "hand"
 }
 
-// newHop returns nil for a next hop that is not known. Names of interfaces are those of this network namespace.
+// newHop returns nil for a next hop that is not known. It looks up interface names in this network namespace.
 func newHop(h lbplane.Hop, here bool) *Hop {
 	if h.Port == 0 {
 		return nil
@@ -150,7 +150,7 @@ const (
 	problemSource = "no source address to send from"
 )
 
-// problem says why packets cannot be sent to a backend, "" if they can.
+// problem returns why packets cannot be sent to a backend, "" if they can.
 func problem(m lbplane.Backend) string {
 	switch {
 	case m.Hop.Port == 0:
@@ -161,7 +161,7 @@ func problem(m lbplane.Backend) string {
 	return ""
 }
 
-// hasSource is true where none is needed, too.
+// hasSource returns whether a backend has a source for outer headers or needs none.
 func hasSource(m lbplane.Backend) bool {
 	return m.Encap == lbplane.L2 || m.Source.IsValid() && !(m.Source.IsSingleIP() && m.Source.Addr().IsUnspecified())
 }

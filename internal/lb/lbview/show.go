@@ -15,18 +15,18 @@ import (
 	"culvert/internal/show"
 )
 
-// ShowOptions say what to show.
+// ShowOptions are options of Show.
 type ShowOptions struct {
 	// On is the name of the data plane, "" for the only load balancer here.
 	On string
 	// Service is the only VIP to show, nil for all.
 	Service *lb.Service
-	// Flows has the flow table counted: it takes about a second for ten million flows.
+	// Flows counts the flows in the flow table, which takes about a second for ten million flows.
 	Flows bool
 	JSON  bool
 }
 
-// Show writes VIPs and backends.
+// Show writes the VIPs and their backends.
 func Show(o ShowOptions, out io.Writer) error {
 	return with(o.On, func(v *view) error {
 		if o.Service != nil {
@@ -80,7 +80,7 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 	return r, nil
 }
 
-// announcedTo are the neighbors that have been told of an address.
+// announcedTo returns the neighbors to which an address is announced.
 func announcedTo(sessions []bgpstate.Session, addr netip.Addr) []netip.Addr {
 	told := []netip.Addr{}
 	for _, s := range sessions {
@@ -132,7 +132,7 @@ func (v *view) vip(vip lb.VIP, known lbplane.VIP, open map[lbplane.BackendID]uin
 	return out, nil
 }
 
-// vipState is what a VIP does; empty says that the programs have nobody for new flows.
+// vipState returns the state of a VIP. empty is set if the data plane has no backend for new flows.
 func vipState(vip lb.VIP, empty bool) string {
 	weight := uint32(0)
 	for _, b := range vip.Backends {
@@ -180,7 +180,7 @@ func (v *view) backend(b lb.Backend, checked bool) (out Backend, err error) {
 	return out, err
 }
 
-// health is what the checks of a backend have found; what they found before there were none any more says nothing.
+// health returns the result of the health checks of a backend. Without a check that is "unknown", whatever earlier checks found.
 func (v *view) health(id lbplane.BackendID, checked bool) (Health, error) {
 	h, err := v.plane.Health(id.Number())
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"culvert/internal/show/text"
 )
 
-// width is what a table should fit.
+// width is the largest width of a table, in columns.
 const width = 100
 
-// lines is the report for people; now is what times are shown relative to.
+// lines returns the report as text. Times are shown relative to now.
 func (r Report) lines(now time.Time) []string {
 	lines := []string{
 		fmt.Sprintf("balancer of %s on %s  %s", r.Router, strings.Join(r.Interfaces, ", "), r.Summary()),
@@ -41,7 +41,7 @@ func (r Report) lines(now time.Time) []string {
 	return lines
 }
 
-// sessionLine is a BGP session.
+// sessionLine returns the line of a BGP session.
 func sessionLine(s bgpstate.Session, now time.Time) string {
 	line := fmt.Sprintf("bgp %s as %d  %s %s", s.Neighbor, s.ASN, s.State, text.Ago(now.Sub(s.Since)))
 	if s.Established() {
@@ -53,13 +53,13 @@ func sessionLine(s bgpstate.Session, now time.Time) string {
 	return line
 }
 
-// unknownNeighbors is for a process that does not tell.
+// unknownNeighbors is shown if the announcements of the process are not known.
 const unknownNeighbors = -1
 
-// noNeighbors is for one without [lb.bgp].
+// noNeighbors is shown for a process without [lb.bgp].
 const noNeighbors = -2
 
-// neighbors is to how many the process announces addresses of a VIP's family, or would.
+// neighbors returns the number of neighbors to which the process announces addresses of a VIP's family, or would.
 func (r Report) neighbors(v VIP) (n int) {
 	switch {
 	case !r.BGPKnown:
@@ -76,7 +76,7 @@ func (r Report) neighbors(v VIP) (n int) {
 	return n
 }
 
-// announcement says whether the VIP's address is announced, and why not.
+// announcement says whether the VIP's address is announced, and if not, why.
 func (v VIP) announcement(neighbors int) string {
 	switch {
 	case !v.Announce:
@@ -90,7 +90,7 @@ func (v VIP) announcement(neighbors int) string {
 	}
 }
 
-// Summary counts VIPs and backends in words.
+// Summary returns the numbers of VIPs and backends in words.
 func (r Report) Summary() string {
 	var c Counts
 	for _, v := range r.VIPs {
@@ -102,7 +102,7 @@ func (r Report) Summary() string {
 	return c.String()
 }
 
-// headline is what a VIP is.
+// headline describes a VIP.
 func (v VIP) headline() string {
 	line := fmt.Sprintf("%s  %s  hash %s  %s  on failure %s", v.Service, v.State, v.Hash, v.Encap, v.OnFailure)
 	if v.Check != nil {
@@ -130,7 +130,7 @@ func (v VIP) lines(neighbors int, now time.Time) []string {
 	return lines
 }
 
-// table has a line for each backend, with the next hop at its end, or below it where that is too long.
+// table returns a line for each backend, with the next hop at its end, or below if the line would be too long.
 func (v VIP) table(now time.Time) []string {
 	if len(v.Backends) == 0 {
 		return nil
@@ -190,7 +190,7 @@ func (v VIP) columns(now time.Time, via bool) []string {
 	return t.Lines()
 }
 
-// word is "up 3h12m", or "-" for a backend that is not checked.
+// word returns "up 3h12m", or "-" for a backend without a check.
 func (h Health) word(now time.Time) string {
 	switch {
 	case h.State == "unknown":

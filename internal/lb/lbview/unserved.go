@@ -13,7 +13,7 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// unserved tells what becomes of a packet that no backend takes: it is dropped where the kernel would send it on
+// unserved explains a packet to a VIP without backends: it is dropped if the kernel would forward it, else passed
 // (lb_unserved in bpf/lb/unclaimed.h).
 func (v *view) unserved(e *Explanation, to lb.Service, client netip.AddrPort, iface string) error {
 	const noBackend = "the VIP has no backend for new flows"
@@ -34,8 +34,7 @@ func (v *view) unserved(e *Explanation, to lb.Service, client netip.AddrPort, if
 	return nil
 }
 
-// unclaimed tells what becomes of a packet to the address of a VIP that no VIP takes (lb_unclaimed_stage in
-// bpf/lb/unclaimed.h).
+// unclaimed explains a packet to the address of a VIP that belongs to no VIP (lb_unclaimed_stage in bpf/lb/unclaimed.h).
 func (v *view) unclaimed(e *Explanation, to lb.Service, client netip.AddrPort, iface string) error {
 	none := "no VIP of this address takes " + strings.ToUpper(to.Protocol.String()) + fmt.Sprintf(" to port %d", to.Port)
 	mode := v.plane.Options().Unclaimed
@@ -67,8 +66,8 @@ func (v *view) unclaimed(e *Explanation, to lb.Service, client netip.AddrPort, i
 	return nil
 }
 
-// onward divides the interfaces, or the one that is named, into those from which the kernel would send a packet on, and the
-// others. With unclaimed = "pass" the programs do not ask, and all are among the others.
+// onward divides the interfaces, or iface if it is not "", into those from which the kernel would forward a packet, and the
+// others. With unclaimed = "pass" the programs do not ask the kernel, and all are among the others.
 func (v *view) onward(to lb.Service, client netip.AddrPort, iface string) (on, not []string, err error) {
 	interfaces := v.inst.AttachedNow()
 	if iface != "" {
@@ -93,7 +92,7 @@ func (v *view) onward(to lb.Service, client netip.AddrPort, iface string) (on, n
 	return on, not, nil
 }
 
-// answerable tells whether an ICMP error may go to an address, as lb_icmp_may_answer in bpf/lb/icmp.h does.
+// answerable returns whether an ICMP error may be sent to an address, as lb_icmp_may_answer in bpf/lb/icmp.h does.
 func answerable(a netip.Addr) bool {
 	b := a.AsSlice()
 	if a.Is4() {
