@@ -79,3 +79,17 @@ func TestLBViews(t *testing.T) {
 	b.lb(1, "no backend 10.0.0.99", "flows --backend 10.0.0.99")
 	b.lb(1, "no data plane nobody", "show --on nobody")
 }
+
+// TestLBBackendHere gives a VIP a backend that is this host: the command warns, and the reason why it gets no packets is that.
+func TestLBBackendHere(t *testing.T) {
+	b := newLBBed(t)
+	b.expect(0, "attached", "attach", "-c", b.file(lbConfig), "lb0")
+	for vip, backend := range map[string]string{"192.0.2.1:80/tcp": "10.0.0.1", "[2001:db8::1]:80/tcp": "fd00::1"} {
+		b.lb(0, "\nthis host has the address "+backend+": no packet gets to that backend", "backend add "+vip+" "+backend)
+		b.lb(0, "    this host has the address "+backend+" itself: packets are redirected to other hosts only\n", "show "+vip)
+	}
+	_, out, errs := culvert(t, "lb", "backend", "add", "192.0.2.1:80/tcp", "10.0.0.13")
+	if strings.Contains(out+errs, "this host") {
+		t.Errorf("another host's address: %s%s", out, errs)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/hostaddr"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
@@ -64,9 +65,16 @@ func (e LBEditor) DeleteVIP(ctx context.Context, k lb.Service) error {
 
 // AddBackend gives a VIP another backend.
 func (e LBEditor) AddBackend(ctx context.Context, k lb.Service, a netip.Addr, s lb.BackendSpec) error {
-	return e.edit(ctx, fmt.Sprintf("VIP %s: backend %s added", k, a), func(state *lb.State) (bool, error) {
+	err := e.edit(ctx, fmt.Sprintf("VIP %s: backend %s added", k, a), func(state *lb.State) (bool, error) {
 		return false, state.AddBackend(k, a, s)
 	})
+	if err != nil {
+		return err
+	}
+	if elsewhere, err := hostaddr.Elsewhere([]netip.AddrPort{netip.AddrPortFrom(a, 0)}); err == nil && len(elsewhere) == 0 {
+		fmt.Fprintf(e.Out, "this host has the address %s: no packet gets to that backend as long as it has; see 'culvert lb backend del'\n", a)
+	}
+	return nil
 }
 
 // SetBackend changes a backend.

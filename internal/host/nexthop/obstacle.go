@@ -7,16 +7,20 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/netdev"
 )
 
-// Obstacle says why an address has no next hop if the reason is that its device takes no frames that XDP redirects to it.
-// It returns "" if the device does, or if the kernel (before Linux 6.3) cannot say.
+// Obstacle says why an address has no next hop if the reason is that it is this host's own, or that its device takes no frames
+// that XDP redirects to it. It returns "" if the device does, or if the kernel (before Linux 6.3) cannot say.
 func Obstacle(addr netip.Addr) string {
 	routes, err := netlink.RouteGet(addr.AsSlice())
 	if err != nil || len(routes) == 0 {
 		return ""
+	}
+	if routes[0].Type == unix.RTN_LOCAL {
+		return fmt.Sprintf("this host has the address %s itself: packets are redirected to other hosts only", addr)
 	}
 	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 	if err != nil {
