@@ -24,9 +24,9 @@ import (
 	"culvert/internal/testbed"
 )
 
-// runs puts frames through the program over and over while change is called again and again by another thread, that
-// many times at least. See gets what comes of each frame, and tells whether it is right. Seen is what it counts: all of that
-// has to come up for the test to show anything, and is waited for.
+// runs puts frames through the program in turn, while another thread calls change at least that many times. It calls see with
+// the outcome of each frame; an error ends the test. seen has counters of see: runs goes on until none of them is 0, or for a
+// minute.
 func (b *bed) runs(frames [][]byte, changes int, seen []int, change func(n int) error, see func(frame int, action uint32, out []byte) error) {
 	b.t.Helper()
 	const packets, patience = 20_000, time.Minute
@@ -77,9 +77,9 @@ func (b *bed) runs(frames [][]byte, changes int, seen []int, change func(n int) 
 	b.t.Fatal(err)
 }
 
-// TestMemberIsWhole changes a backend between two descriptions that have nothing in common: each packet is
-// wholly of one.
-func TestMemberIsWhole(t *testing.T) {
+// TestBackendIsWhole changes a backend between two descriptions that have nothing in common. Each packet must be sent by one
+// of them, never by a mix.
+func TestBackendIsWhole(t *testing.T) {
 	b := newBed(t, Options{})
 	one := b.backend(1, 0, "10.0.0.11", func(m *Backend) {
 		m.Hop.SrcMAC, m.Hop.DstMAC = [6]byte{2, 1, 1, 1, 1, 1}, [6]byte{2, 1, 1, 1, 1, 2}
@@ -89,7 +89,7 @@ func TestMemberIsWhole(t *testing.T) {
 	two.Hop.SrcMAC, two.Hop.DstMAC, two.Hop.VLAN = [6]byte{6, 2, 2, 2, 2, 1}, [6]byte{6, 2, 2, 2, 2, 2}, 0x1000|77
 	b.vip(0, "192.0.2.1:80", 6, []Backend{one})
 	frame := b.packet("203.0.113.7:1234", "192.0.2.1:80", &layers.TCP{ACK: true}, []byte("payload"))
-	// What they send apart from the inner packet, taken from a backend that nobody changes.
+	// The frames to expect, from a backend that does not change.
 	b.must(b.plane.SetBackend(one))
 	asOne := b.expect(frame, "fwd lb-new")
 	b.must(b.plane.SetBackend(two))
@@ -116,8 +116,8 @@ func TestMemberIsWhole(t *testing.T) {
 	}
 }
 
-// TestDeleteVIP deletes a VIP and gives its number to another one, over and over. Packets of a third one do not
-// notice; those of either get to its own backend or are not the load balancer's.
+// TestDeleteVIP deletes a VIP and gives its number to another one, over and over. Packets of a third VIP must not be
+// affected. Packets of the first two get to the VIP's own backend or are left to the kernel.
 func TestDeleteVIP(t *testing.T) {
 	b := newBed(t, Options{})
 	backends := []Backend{b.backend(1, 0, "10.0.0.11"), b.backend(2, 1, "10.0.0.12"), b.backend(3, 1, "10.0.0.13")}
@@ -159,8 +159,8 @@ func TestDeleteVIP(t *testing.T) {
 	}
 }
 
-// TestFlowsUnderLoad lists flows while others take their places: what it finds is wholly of one, which its backend
-// tells.
+// TestFlowsUnderLoad lists flows while the programs replace them by others. Each flow must have the backend of its client,
+// never that of another one.
 func TestFlowsUnderLoad(t *testing.T) {
 	const count = 251
 	b := newBed(t, Options{RingSize: count, Flows: 14, InsertRate: 1_000_000_000})
@@ -202,8 +202,8 @@ func TestFlowsUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRingUnderLoad exchanges the ring of a VIP with 1,000 backends while packets of known and of new flows go
-// through: none is lost, and known ones stay.
+// TestRingUnderLoad replaces the ring of a VIP with 1,000 backends while packets of known and of new flows come in. No packet
+// may be lost, and known flows keep their backends.
 func TestRingUnderLoad(t *testing.T) {
 	const count = 1000
 	b := newBed(t, Options{RingSize: DefaultRingSize})
@@ -246,7 +246,8 @@ func TestRingUnderLoad(t *testing.T) {
 	t.Logf("a ring of %d backends was exchanged in at most %v while %d packets went through", count, longest, sent)
 }
 
-// checkSent looks for packets that are lost, or counted twice, beside those of test runs.
+// checkSent wants all packets sent to have arrived and to be counted once. tested is the number of packets of test runs,
+// which are counted but do not arrive.
 func (b *bed) checkSent(s *testbed.Sink, sent, tested uint64) {
 	b.t.Helper()
 	arrived, err := s.Packets()
@@ -262,8 +263,8 @@ func (b *bed) checkSent(s *testbed.Sink, sent, tested uint64) {
 	}
 }
 
-// TestSwapUnderLoad attaches again and again, with flow tables and rings of other sizes, while packets of known flows go
-// through: none is lost, none gets to the backend that the rings have for new flows.
+// TestSwapUnderLoad attaches again and again, with flow tables and rings of other sizes, while packets of known flows come in.
+// No packet may be lost or get to the backend that the rings have for new flows.
 func TestSwapUnderLoad(t *testing.T) {
 	w := newWorld(t, 200, Options{Flows: 5000})
 	fresh := w.backend(9, 0, "10.0.0.99")
@@ -299,9 +300,8 @@ func TestSwapUnderLoad(t *testing.T) {
 	t.Logf("%d packets", sent)
 }
 
-// editorEnv makes this test binary change the load balancer of the network namespace it is in, as many times as
-// it says.
-const editorEnv = "CULVERT_TEST_BALANCE_EDIT"
+// editorEnv makes this test binary change the load balancer of its network namespace that many times.
+const editorEnv = "CULVERT_TEST_LB_EDIT"
 
 func runEditor(times string) int {
 	n, err := strconv.Atoi(times)
@@ -320,7 +320,7 @@ func runEditor(times string) int {
 	return 0
 }
 
-// countUp adds 1 to the number that the state is, and has backend 1 know.
+// countUp adds 1 to the number in the state, and writes it as the GUE port of backend 1 too.
 func countUp(p *Plane) error {
 	b, err := p.State()
 	if err != nil {
@@ -348,7 +348,7 @@ func startEditor(t *testing.T, times int) *exec.Cmd {
 	return c
 }
 
-// TestEditors has three processes change the load balancer at once: every change is in.
+// TestEditors has three processes change the load balancer at once. No change may be lost.
 func TestEditors(t *testing.T) {
 	const times = 60
 	b := newBed(t, Options{})
@@ -369,7 +369,7 @@ func TestEditors(t *testing.T) {
 	}
 }
 
-// TestEditorDies kills processes while they change the load balancer: others go on at once, from what was there.
+// TestEditorDies kills processes while they change the load balancer. The next process must go on from the state before.
 func TestEditorDies(t *testing.T) {
 	b := newBed(t, Options{})
 	b.backend(1, 0, "10.0.0.11")

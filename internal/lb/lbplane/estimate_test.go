@@ -9,7 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// TestFlowEstimateWhole: in a table of the default size few flows are counted, wherever they are.
+// TestFlowEstimateWhole wants all buckets of a table of the default size to be read, so that a few flows are counted.
 func TestFlowEstimateWhole(t *testing.T) {
 	o, err := (&Options{}).Normal()
 	if err != nil {

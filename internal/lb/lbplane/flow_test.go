@@ -59,7 +59,7 @@ func (b *bed) age(d time.Duration) {
 func ack() *layers.TCP { return &layers.TCP{ACK: true} }
 func syn() *layers.TCP { return &layers.TCP{SYN: true} }
 
-// What may happen to the backend of a flow, and what becomes of the flow.
+// TestFlowStays changes rings and backends, and looks at what happens to a flow.
 func TestFlowStays(t *testing.T) {
 	for name, move := range map[string]bool{"keep": false, "move": true} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestFlowStays(t *testing.T) {
 	}
 }
 
-// Flows that have been idle for as long as their state allows are forgotten, and no others.
+// TestFlowExpires wants flows to expire after the idle time of their state, and not before.
 func TestFlowExpires(t *testing.T) {
 	b := newBed(t, Options{Flows: 70})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
@@ -166,7 +166,7 @@ func (b *bed) sentTo(frame []byte, m Backend) {
 	b.must(sentRight(frame, out, m))
 }
 
-// A flood of SYNs takes no place of an open flow, however full the table is.
+// TestSYNFlood wants a flood of SYNs to replace no open flow, however full the table is.
 func TestSYNFlood(t *testing.T) {
 	b := newBed(t, Options{Flows: 70, InsertRate: 1_000_000_000}) // 10 buckets
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
@@ -233,7 +233,7 @@ func TestSYNFlood(t *testing.T) {
 	}
 }
 
-// New flows are taken in at a rate, SYNs and others apart.
+// TestInsertLimit wants new flows to enter the table at a limited rate, with separate limits for SYNs and others.
 func TestInsertLimit(t *testing.T) {
 	b := newBed(t, Options{})
 	one := b.backend(1, 0, "10.0.0.11")
@@ -251,8 +251,8 @@ func TestInsertLimit(t *testing.T) {
 	}
 }
 
-// Whichever CPU sees a flow and whatever becomes of the ring meanwhile: after it was taken in it has one backend. Two
-// programs share the maps here, and another seed has half of the flows at another backend.
+// TestFlowOnAllCPUs wants a flow to have one backend once it is in the table, on all CPUs and whatever the ring says. It runs
+// two programs that share the maps. They have different seeds, so that they assign half of the flows to different backends.
 func TestFlowOnAllCPUs(t *testing.T) {
 	b := newBed(t, Options{Flows: 100_000, InsertRate: 1_000_000_000})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
@@ -361,8 +361,8 @@ func (b *bed) worker() chan func() {
 	return calls
 }
 
-// A port that is used again: the new connection goes to the backend of the old one. When it does not answer, and nobody uses
-// the flow, a SYN goes where the ring says.
+// TestFlowAnew uses a client's port again. The new connection goes to the backend of the old one. If that is down and the flow
+// is not in use, a SYN is assigned by the ring.
 func TestFlowAnew(t *testing.T) {
 	b := newBed(t, Options{})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
@@ -382,7 +382,7 @@ func TestFlowAnew(t *testing.T) {
 	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", two)
 }
 
-// IPv6 addresses that stand for ones of IPv4 are no VIP's.
+// TestMapped wants packets with IPv4-mapped IPv6 addresses to be left to the kernel.
 func TestMapped(t *testing.T) {
 	b := newBed(t, Options{})
 	b.vip(0, vip4, protoTCP, []Backend{b.backend(1, 0, "10.0.0.11")})

@@ -67,7 +67,7 @@ func reassembled(outs [][]byte) []byte {
 	return datagram
 }
 
-// innerLen is how long the packet within an IPIP packet is.
+// innerLen returns the length of the packet in an IPIP packet.
 func innerLen(outer []byte) int {
 	if outer[0]>>4 == 4 {
 		return len(outer) - 20
@@ -75,7 +75,8 @@ func innerLen(outer []byte) int {
 	return len(outer) - 40
 }
 
-// A datagram of 9000 bytes arrives whole at one backend, whatever becomes of the order of its fragments behind the first.
+// TestFragments wants a datagram of 9000 bytes to arrive whole at one backend, in whatever order the fragments after the
+// first come.
 func TestFragments(t *testing.T) {
 	b := newBed(t, Options{})
 	one := b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.MTU = 1600 })
@@ -211,7 +212,7 @@ func TestLostFragments(t *testing.T) {
 	b.leaves(lost[1], "pass lb-empty")
 }
 
-// What a first fragment was sent to is not known for ever, nor after its backend has gone.
+// TestFragmentsForgotten wants the backend of a first fragment to be forgotten after some time, and when it is deleted.
 func TestFragmentsForgotten(t *testing.T) {
 	b := newBed(t, Options{})
 	one := b.backend(1, 0, "10.0.0.11")
@@ -237,7 +238,7 @@ func TestFragmentsForgotten(t *testing.T) {
 	b.leaves(parts[1], "drop lb-fragment")
 }
 
-// The first fragment must have the ports, and the flags of TCP.
+// TestSmallFragments wants first fragments without the ports and TCP's flags to be left to the slow path.
 func TestSmallFragments(t *testing.T) {
 	b := newBed(t, Options{})
 	one := b.backend(1, 0, "10.0.0.11")
@@ -268,7 +269,7 @@ func TestSmallFragments(t *testing.T) {
 	}
 }
 
-// The last fragment of a datagram has any number of bytes, down to one; an Ethernet frame fills it up.
+// TestShortFragments wants last fragments of any length, down to one byte, to be sent though the Ethernet frame is padded.
 func TestShortFragments(t *testing.T) {
 	b := newBed(t, Options{})
 	for n, backend := range []string{"10.0.0.11", "fd00::12"} {

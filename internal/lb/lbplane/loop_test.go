@@ -19,8 +19,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// loopBed is a balancer on lb0 of this namespace, and in another one its router: the router's route to the VIPs leads to
-// the balancer, whose default route leads to the router.
+// loopBed is a load balancer on lb0 of this namespace, and its router in another one. The router's routes to the VIPs lead to
+// the load balancer, whose default route leads to the router.
 type loopBed struct {
 	*bed
 	router *testbed.Namespace
@@ -91,7 +91,7 @@ func newLoopBed(t *testing.T, o Options) *loopBed {
 	return b
 }
 
-// turns is how many packets have come to the balancer for a reason.
+// turns returns the number of packets that the load balancer has counted under a reason.
 func (b *loopBed) turns(reason string) uint64 {
 	_, byReason, _ := testbed.Counted(b.t, b.inst, "lb0")
 	return byReason[reason]
@@ -118,8 +118,8 @@ func (b *loopBed) heard(what string, is func(packet []byte) bool) {
 	b.t.Fatalf("%s has not come", what)
 }
 
-// A packet to a VIP's other port, between two real routers that send it to each other: it goes round until its TTL is used
-// up if it is passed, and is answered at its first turn otherwise.
+// TestUnclaimedDoesNotGoRound sends a packet to another port of a VIP's address, between a router and a load balancer whose
+// routes lead to each other. If it is passed it loops until its TTL ends. Otherwise it is answered or dropped at once.
 func TestUnclaimedDoesNotGoRound(t *testing.T) {
 	for _, option := range []Unclaimed{Pass, Reject, Drop} {
 		t.Run(fmt.Sprint(option), func(t *testing.T) {
@@ -179,7 +179,7 @@ func (b *loopBed) peerIndex() (index int) {
 	return index
 }
 
-// Linux takes the answer to an echo request of nothing but zeros for one, and finds its checksum right.
+// TestEchoOfZeros wants Linux to accept the answers to echo requests that are all zeros, whose checksum is a special case.
 func TestEchoOfZeros(t *testing.T) {
 	b := newLoopBed(t, Options{})
 	b.vip(0, vip4, protoTCP, []Backend{b.backend(1, 0, "10.0.0.11")})

@@ -45,14 +45,17 @@ func TestKnownFlow(t *testing.T) {
 	}
 }
 
-// encapsulations are all ways to backends.
+// encapsulations returns a backend for each combination of address family, encapsulation, VLAN and kind of source.
 func encapsulations(b *bed) (all []Backend) {
-	for n, addr := range []string{"10.0.0.11", "fd00::11"} {
-		for k, encap := range []Encap{IPIP, GUE, L2} {
-			for v, vlan := range []uint16{0, packetTagged | 7} {
-				for s, single := range []bool{false, true} {
-					all = append(all, b.backend(uint32(1+n*12+k*4+v*2+s), 0, addr, func(m *Backend) {
-						m.Encap, m.GUEPort, m.Hop.VLAN, m.Hop.MTU = encap, 6080+uint16(n), vlan, 9216
+	for _, to := range []struct {
+		addr    string
+		guePort uint16
+	}{{"10.0.0.11", 6080}, {"fd00::11", 6081}} {
+		for _, encap := range []Encap{IPIP, GUE, L2} {
+			for _, vlan := range []uint16{0, packetTagged | 7} {
+				for _, single := range []bool{false, true} {
+					all = append(all, b.backend(uint32(1+len(all)), 0, to.addr, func(m *Backend) {
+						m.Encap, m.GUEPort, m.Hop.VLAN, m.Hop.MTU = encap, to.guePort, vlan, 9216
 						if single {
 							m.Source = netip.PrefixFrom(m.Source.Addr().Next(), m.Source.Addr().BitLen())
 						}
@@ -113,7 +116,7 @@ func tagged(frame []byte, tci uint16) []byte {
 	return append(out, frame[12:]...)
 }
 
-// Outer source, flow label and UDP port are a flow's own, and differ between flows.
+// TestSpreads wants outer source, flow label and UDP port to be the same for all packets of a flow and to differ between flows.
 func TestSpreads(t *testing.T) {
 	for name, encap := range map[string]Encap{"ipip": IPIP, "gue": GUE} {
 		t.Run(name, func(t *testing.T) {
@@ -163,10 +166,11 @@ func TestMostSpecificVIP(t *testing.T) {
 	b.vip(0, "192.0.2.1:80", protoTCP, []Backend{one})
 	b.vip(1, "192.0.2.1:0", protoTCP, []Backend{all})
 	b.vip(2, "192.0.2.1:443", protoTCP, []Backend{other})
-	b.sent(b.packet(client4, "192.0.2.1:80", &layers.TCP{SYN: true}, nil), "fwd lb-new", one)
-	b.sent(b.packet(client4, "192.0.2.1:443", &layers.TCP{SYN: true}, nil), "fwd lb-new", other)
-	b.sent(b.packet(client4, "192.0.2.1:81", &layers.TCP{SYN: true}, nil), "fwd lb-new", all)
-	b.sent(b.packet(client4, "192.0.2.1:82", &layers.TCP{SYN: true}, nil), "fwd lb-new", all)
+	for to, want := range map[string]Backend{
+		"192.0.2.1:80": one, "192.0.2.1:443": other, "192.0.2.1:81": all, "192.0.2.1:82": all,
+	} {
+		b.sent(b.packet(client4, to, &layers.TCP{SYN: true}, nil), "fwd lb-new", want)
+	}
 	b.leaves(b.packet(client4, "192.0.2.1:80", &layers.UDP{}, nil), "pass other")
 	b.leaves(b.packet(client4, "192.0.2.2:80", &layers.TCP{SYN: true}, nil), "pass other")
 	b.must(b.plane.DeleteVIP(VIPKey{Addr: netip.MustParseAddr("192.0.2.1"), Proto: protoTCP}))
@@ -174,7 +178,7 @@ func TestMostSpecificVIP(t *testing.T) {
 	b.sent(b.packet(client4, "192.0.2.1:80", &layers.TCP{ACK: true}, nil), "fwd lb-flow", one)
 }
 
-// Whatever is none of the balancer's is left alone.
+// TestNotOurs wants packets that are not for the load balancer to be left alone.
 func TestNotOurs(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
@@ -223,7 +227,7 @@ func setIPLen(f []byte, n int) {
 	binary.BigEndian.PutUint16(f[24:], ^testbed.OnesSum(f[14:34]))
 }
 
-// Headers between IP's and TCP's are for the slow path, if the packet is to a VIP.
+// TestHeaders wants packets to a VIP that have headers between those of IP and TCP to be left to the slow path.
 func TestHeaders(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
@@ -254,7 +258,7 @@ func extended(f []byte, header byte) []byte {
 	return append(out, f[54:]...)
 }
 
-// A VIP without a backend is passed to the kernel; a backend without a way there is not.
+// TestNoBackend wants packets to a VIP without backends to be passed, and those to a backend without a next hop dropped.
 func TestNoBackend(t *testing.T) {
 	b := newBed(t, Options{})
 	b.vip(0, vip4, protoTCP, nil)

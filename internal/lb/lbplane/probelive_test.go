@@ -13,11 +13,11 @@ import (
 	"culvert/internal/testbed"
 )
 
-// probePatience is a time that nothing but a fault takes.
+// probePatience is the time after which a test fails.
 const probePatience = 30 * time.Second
 
-// Checks of all kinds, by every way to a backend, with checksums finished by the socket, by the program's device, and by
-// nobody, as is usual from one veth to another.
+// TestProbeLive runs checks of all types over all encapsulations. Checksums are completed by the socket, by the egress device,
+// or by nobody, as is usual between veths.
 func TestProbeLive(t *testing.T) {
 	if !inside(t) {
 		return
@@ -43,8 +43,17 @@ func TestProbeLive(t *testing.T) {
 			}
 		}
 	}
-	for n, tt := range []struct{ route, backend uint32 }{{0, 0}, {1, 0}, {0, 1}, {1, 1}, {1, 1}} {
-		if n == 4 { // and on a kernel without tcx
+	for _, tt := range []struct {
+		route, backend uint32 // checksum offload of the devices
+		withoutTCX     bool
+	}{
+		{route: 0, backend: 0},
+		{route: 1, backend: 0},
+		{route: 0, backend: 1},
+		{route: 1, backend: 1},
+		{route: 1, backend: 1, withoutTCX: true},
+	} {
+		if tt.withoutTCX {
 			up := testbed.Device(t, "up0").Index
 			b.must(b.probes.attached[up].Close())
 			var err error
@@ -83,7 +92,7 @@ func TestProbeLive(t *testing.T) {
 	}
 }
 
-// TestProbeFailures breaks one backend in many ways, and looks at what is said of it and of the other one.
+// TestProbeFailures breaks one backend in many ways, and looks at the results for it and for the other one.
 func TestProbeFailures(t *testing.T) {
 	if !inside(t) {
 		return
@@ -142,7 +151,7 @@ func TestProbeFailures(t *testing.T) {
 	k.start(t)
 	well()
 
-	// The way there is lost.
+	// The next hop is lost.
 	m, err := b.plane.Backend(1)
 	b.must(err)
 	lost := m
@@ -162,7 +171,7 @@ func TestProbeFailures(t *testing.T) {
 	until("link down", web, health.Down, "no answer in 200ms")
 	until("link down", udp, health.Down, "no answer in 200ms")
 
-	// The VIP on the balancer itself would answer for everybody.
+	// If the VIP is an address of the load balancer itself, that would answer instead of all backends.
 	lo, err := netlink.LinkByName("lo")
 	b.must(err)
 	b.must(netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(probeVIPs[4].AsSlice())}))

@@ -26,7 +26,7 @@ const (
 	tcRedirect = 7
 )
 
-// runProbe puts a frame with a mark through the program of checks.
+// runProbe puts a frame with a mark through the probe program.
 func runProbe(t *testing.T, c *Probes, frame []byte, mark uint32) (verdict uint32, out []byte, left uint32) {
 	t.Helper()
 	// struct __sk_buff, of which the mark may be given.
@@ -58,7 +58,7 @@ func mustAttachProbes(t *testing.T, i *datapath.Instance) *Probes {
 	return c
 }
 
-// TestProbePackets compares packets of checks with what becomes of the same packets on their way through the balancer.
+// TestProbePackets wants probes to leave like the same packets from a client.
 func TestProbePackets(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
@@ -119,7 +119,7 @@ func TestProbePackets(t *testing.T) {
 	}
 }
 
-// TestProbeDrops is about packets of checks that cannot go to their backend: they must not go elsewhere.
+// TestProbeDrops wants probes that cannot go to their backend to be dropped.
 func TestProbeDrops(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
@@ -159,8 +159,8 @@ func TestProbeDrops(t *testing.T) {
 	}
 }
 
-// TestProbeMarksOfOthers: a mark is anybody's, and alone makes no packet one of checks. To another address than a VIP's it
-// goes where it was going.
+// TestProbeMarksOfOthers sends packets with the mark of probes, which others may use too. Packets to another address than a
+// VIP's must pass unchanged.
 func TestProbeMarksOfOthers(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
@@ -188,8 +188,8 @@ func TestProbeMarksOfOthers(t *testing.T) {
 	}
 }
 
-// TestProbeWay is about what the routing table has to say to checks.
-func TestProbeWay(t *testing.T) {
+// TestProbeRoute wants Ready to say when the routing table does not let probes leave.
+func TestProbeRoute(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
 	m := b.backend(1, 0, "10.0.0.11")
@@ -220,7 +220,7 @@ func TestProbeWay(t *testing.T) {
 	}
 }
 
-// TestProbeFilter is about kernels without tcx.
+// TestProbeFilter attaches the program as on kernels without TCX.
 func TestProbeFilter(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)

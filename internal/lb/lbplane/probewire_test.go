@@ -18,7 +18,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// wireSocket hears what comes in by a device.
+// wireSocket returns a packet socket that receives the frames of a device.
 func wireSocket(t *testing.T, dev *net.Interface) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -40,7 +40,7 @@ func wireSocket(t *testing.T, dev *net.Interface) int {
 	return fd
 }
 
-// hear returns the next frame, with its VLAN tag, which the kernel tells beside it (packet(7)).
+// hear returns the next frame with its VLAN tag, which the kernel removes from the frame and reports separately (packet(7)).
 func hear(t *testing.T, fd int) []byte {
 	t.Helper()
 	b, control := make([]byte, 2048), make([]byte, 128)
@@ -91,8 +91,8 @@ func udpAddsUp(ip []byte) bool {
 	return testbed.OnesSum(addrs, []byte{0, protoUDP}, binary.BigEndian.AppendUint16(nil, uint16(len(udp))), udp) == 0xffff
 }
 
-// TestProbeWire has sockets send, looks at the frames on the wire and compares them with what the balancer makes of
-// the packets in them: with VLAN tags, and with checksums that the sockets have left to the device.
+// TestProbeWire compares probes on the wire with the same packets from a client: with VLAN tags, and with checksums that the
+// sockets leave to the device.
 func TestProbeWire(t *testing.T) {
 	b := newBed(t, Options{})
 	mustAttachProbes(t, b.inst)
@@ -147,7 +147,7 @@ func b2i(is bool, yes, no int) int {
 	return no
 }
 
-// TestProbeMarkAlone is about packets with other marks, or to others than VIPs: they leave as they would.
+// TestProbeMarkAlone wants packets with other marks, or to other addresses than VIPs, to leave by the routing table.
 func TestProbeMarkAlone(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)

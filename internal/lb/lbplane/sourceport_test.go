@@ -13,8 +13,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// With a VIP of all ports, what a client sends from one port goes to one backend, whatever it sends to, by TCP and UDP, whole
-// and in fragments, and so do ICMP errors about it.
+// TestSourcePort wants all packets from one port of a client to a VIP of all ports to go to one backend: to any port, by TCP
+// and UDP, whole and in fragments, and ICMP errors about them too.
 func TestSourcePort(t *testing.T) {
 	b := newBed(t, Options{RingSize: 251, Seed: [6]uint32{7, 6, 5, 4, 3, 2}})
 	const addr = "192.0.2.1"

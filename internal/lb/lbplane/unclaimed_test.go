@@ -108,7 +108,7 @@ func withPayload(frame []byte, n int) []byte {
 	return f
 }
 
-// What no VIP takes of what is to the address of one is answered as its host would, whatever its length.
+// TestUnclaimedIsAnswered wants unclaimed packets of any length to be answered as a host with the address would.
 func TestUnclaimedIsAnswered(t *testing.T) {
 	b := unclaimedBed(t, Options{})
 	b.must(b.inst.Map(bpfobj.PipelineMapLimits).Put(bpfobj.PipelineReasonXMIT_LB_UNREACHABLE.Index(), bpfobj.PipelineLimit{}))
@@ -161,7 +161,8 @@ func TestUnclaimedIsAnswered(t *testing.T) {
 	}
 }
 
-// Nobody is told what must not be answered (RFC 1122, 3.2.2; RFC 4443, 2.4), and nothing goes on to where it came from.
+// TestUnclaimedIsDropped wants packets that must not be answered (RFC 1122, 3.2.2; RFC 4443, 2.4) to be dropped, so that they
+// are not sent back.
 func TestUnclaimedIsDropped(t *testing.T) {
 	b := unclaimedBed(t, Options{})
 	const drop = "drop lb-unclaimed"
@@ -177,7 +178,7 @@ func TestUnclaimedIsDropped(t *testing.T) {
 	b.leaves(b.icmp("198.51.100.9", "192.0.2.1", 0, 0, 7, quoted), drop)
 	b.leaves(b.icmp("2001:db8:9::9", "2001:db8::1", 1, 4, 0, quoted6), drop)
 	b.leaves(b.icmp("2001:db8:9::9", "2001:db8::1", 129, 0, 7, quoted6), drop)
-	for kind := byte(133); kind <= 137; kind++ { // neighbour discovery: the kernel's
+	for kind := byte(133); kind <= 137; kind++ { // neighbor discovery is the kernel's
 		b.leaves(b.icmp("2001:db8:9::9", "2001:db8::1", kind, 0, 0, make([]byte, 16)), "pass other")
 	}
 	for _, next := range []byte{0, 43, 51, 59, 60, 135, 139, 140} {
@@ -205,7 +206,7 @@ func TestUnclaimedIsDropped(t *testing.T) {
 	b.expect(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil), "fwd lb-echo")
 }
 
-// A VIP without backends gives its packets to the kernel, unless that would send them on.
+// TestUnclaimedOfEmptyVIP wants packets to a VIP without backends to be passed, unless the kernel would forward them.
 func TestUnclaimedOfEmptyVIP(t *testing.T) {
 	b := newBed(t, Options{})
 	b.vip(0, vip4, protoTCP, nil)
@@ -219,7 +220,7 @@ func TestUnclaimedOfEmptyVIP(t *testing.T) {
 	b.leaves(tagged(in, 9), "drop lb-empty")
 }
 
-// What the kernel does not forward is left to it.
+// TestUnclaimedIsTheKernels wants packets that the kernel does not forward to be passed.
 func TestUnclaimedIsTheKernels(t *testing.T) {
 	b := unclaimedBed(t, Options{})
 	for _, v := range []struct{ client, other, addr, forwarding string }{
@@ -250,7 +251,7 @@ func TestUnclaimedIsTheKernels(t *testing.T) {
 	}
 }
 
-// What becomes of it is configured.
+// TestUnclaimedOption wants unclaimed packets to be treated as configured.
 func TestUnclaimedOption(t *testing.T) {
 	for option, want := range map[Unclaimed]string{
 		Reject: "fwd lb-unreachable", Drop: "drop lb-unclaimed", Pass: "pass other",

@@ -14,8 +14,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Of two VIPs that belong to one place of the table in front, one comes and goes: the other one is always found.
-func TestFrontShared(t *testing.T) {
+// TestVIPCacheShared has one of two VIPs that share a slot of the VIP cache come and go. The other one must always be found.
+func TestVIPCacheShared(t *testing.T) {
 	b := newBed(t, Options{})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 1, "10.0.0.12")
 	var keys []VIPKey

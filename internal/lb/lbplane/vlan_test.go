@@ -15,7 +15,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// vlans has lb0 carry VLANs that lead to a device, and no others.
+// vlans gives lb0 these VLANs, all with the same device, and no others.
 func (b *bed) vlans(dev int, ids ...int) {
 	b.t.Helper()
 	want := make([]uint32, b.inst.Map(bpfobj.PipelineMapLbVlans).MaxEntries())
@@ -26,7 +26,7 @@ func (b *bed) vlans(dev int, ids ...int) {
 	b.must(err)
 }
 
-// allVLANs are those that tests take.
+// allVLANs returns all VLAN IDs.
 func allVLANs() (all []int) {
 	for id := 1; id < vlanIDs; id++ {
 		all = append(all, id)
@@ -34,7 +34,7 @@ func allVLANs() (all []int) {
 	return all
 }
 
-// VIPs answer on VLANs that this host has, and on those that they name.
+// TestVLANs wants VIPs to be served on VLANs that this host has, and on those that they name.
 func TestVLANs(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
@@ -98,7 +98,7 @@ func TestVLANs(t *testing.T) {
 	}
 }
 
-// VLANs of an interface stay when it gets another name, also when another interface has its name then.
+// TestVLANsOfRenamed wants an interface to keep its VLANs when it is renamed, even if another interface gets its name.
 func TestVLANsOfRenamed(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
@@ -131,7 +131,7 @@ func TestVLANsOfRenamed(t *testing.T) {
 	follow("that one has gone", true, b.in.Index)
 }
 
-// The kernel has no packets of a VLAN without a device: nobody is told anything there.
+// TestUnclaimedOnVLANs wants no answers on VLANs without a device, from which the kernel receives no packets.
 func TestUnclaimedOnVLANs(t *testing.T) {
 	b := unclaimedBed(t, Options{})
 	in := b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)
@@ -146,7 +146,7 @@ func TestUnclaimedOnVLANs(t *testing.T) {
 	b.leaves(tagged(in, 9), "pass other")
 }
 
-// Which devices make a VLAN this host's.
+// TestVLANsOnInterface looks at which devices count as a VLAN of an interface.
 func TestVLANsOnInterface(t *testing.T) {
 	vlan := func(index, parent, id int, flags net.Flags, proto netlink.VlanProtocol) netlink.Link {
 		return &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Index: index, ParentIndex: parent, Flags: flags}, VlanId: id, VlanProtocol: proto}

@@ -10,7 +10,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// What the balancer does not read is the kernel's, whatever is in it.
+// TestWrapped wants packets with headers that the load balancer does not read to be left to the kernel, whatever is inside.
 func TestWrapped(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
