@@ -55,7 +55,7 @@ func TestBenchCompare(t *testing.T) {
 		{old + " " + other, 1, "", "different scenarios, insn and cost"},
 		{old + " /nowhere.json", 1, "", "read report /nowhere.json: no such file"},
 		{old + " " + os.Args[0], 1, "", "read report"},
-		{old, 2, "", "accepts 2 arg(s)"},
+		{old, 2, "", "takes 2 arguments, not 1"},
 	} {
 		status, stdout, stderr := culvert(t, append([]string{"bench", "compare"}, strings.Fields(tc.args)...)...)
 		if status != tc.status || !strings.Contains(stdout, tc.stdout) || !strings.Contains(stderr, tc.stderr) {

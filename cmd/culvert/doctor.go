@@ -35,7 +35,7 @@ namespace, and what a configuration needs: without -c and -i that of
 			for _, s := range neighbors {
 				addr, err := netip.ParseAddr(s)
 				if err != nil {
-					return usageError(fmt.Errorf("--neighbor: %w", err))
+					return usageError(fmt.Errorf("--neighbor %q: give an IPv4 or IPv6 address, such as 192.0.2.2", s))
 				}
 				o.Remote = append(o.Remote, addr)
 			}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -53,11 +54,27 @@ func exitStatus(err error) int {
 // usageError marks an error of the command line as wrong usage.
 func usageError(err error) error { return usage.Error(err) }
 
+// argCounts finds how many arguments a check of cobra's accepts.
+var argCounts = regexp.MustCompile(`^(?:accepts|requires) (.*) arg\(s\), (?:only )?received \d+$`)
+
+// countText says in plain words what a check of cobra's has against the number of arguments.
+func countText(err error, given int) string {
+	m := argCounts.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err.Error()
+	}
+	noun := "arguments"
+	if strings.HasSuffix(m[1], "1") {
+		noun = "argument"
+	}
+	return fmt.Sprintf("takes %s %s, not %d", m[1], noun, given)
+}
+
 // usageArgs marks the errors of a cobra check of arguments as wrong usage.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return usageError(fmt.Errorf("%w%s (see '%s --help')", err, didYouMean(cmd, args), cmd.CommandPath()))
+			return usageError(fmt.Errorf("%s%s (see '%s --help')", countText(err, len(args)), didYouMean(cmd, args), cmd.CommandPath()))
 		}
 		return nil
 	}

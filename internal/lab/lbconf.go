@@ -141,7 +141,7 @@ func (l *Lab) showLB() string {
 	try := func(ns, command string) { fmt.Fprintf(&s, "  culvert lab exec %s %s %s\n", l.Name, ns, command) }
 	service := netip.AddrPortFrom(l.LB.VIP4, lbHTTPPort).String() + "/tcp"
 	try("client", "curl "+lbURL(l.LB.VIP4))
-	try("client", "curl "+lbURL(l.LB.VIP6))
+	try("client", "curl '"+lbURL(l.LB.VIP6)+"'") // shells take brackets for a pattern
 	try("router", "birdc -s "+l.birdSocket("router")+" show route all")
 	try("lb1", "culvert lb show")
 	try("lb1", "culvert lb explain "+service+" "+net18(lbNetClient, 2, false).Addr().String()+":40000")

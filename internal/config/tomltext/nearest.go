@@ -88,22 +88,28 @@ func names(t reflect.Type) (all []string) {
 	return all
 }
 
-// distance returns the Levenshtein distance of two words.
+// distance returns how many letters have to be added, removed, replaced or swapped with the next one to make b of a (the
+// optimal string alignment distance).
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
 	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := before
-			if a[i] != b[j] {
-				d = min(before, row[j], row[j+1]) + 1
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			d := rows[i-1][j-1]
+			if a[i-1] != b[j-1] {
+				d = min(d, rows[i-1][j], rows[i][j-1]) + 1
 			}
-			before, row[j+1] = row[j+1], d
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, rows[i-2][j-2]+1)
+			}
+			rows[i][j] = d
 		}
 	}
-	return row[len(b)]
+	return rows[len(a)][len(b)]
 }

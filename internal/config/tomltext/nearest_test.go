@@ -45,7 +45,7 @@ func TestNearest(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
+	}{{"", "", 0}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}, {"bpg", "bgp", 1}, {"abc", "cab", 2}} {
 		if got := distance(c.a, c.b); got != c.want {
 			t.Errorf("from %q to %q %d, want %d", c.a, c.b, got, c.want)
 		}
