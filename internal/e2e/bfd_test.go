@@ -132,7 +132,7 @@ func newThrough2(t *testing.T, name string, interval time.Duration) *through2 {
 // begin as down, which must not be taken for a loss of the links that carry traffic.
 func TestRestartWithBFD(t *testing.T) {
 	// Not so often that a busy machine misses three in a row: the link would be down, and rightly lose packets.
-	const interval = 2 * time.Second
+	const interval = time.Second
 	const longer = uint64((bfdMultiplier + 1) * interval / time.Millisecond) // than the detection, in rounds
 	b := newThrough2(t, "rbfd", interval)
 	load := startLoad(t, b.from, b.s)

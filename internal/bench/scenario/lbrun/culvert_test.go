@@ -126,8 +126,11 @@ func TestCulvertNotesFlows(t *testing.T) {
 		row := newRow(c, tc.g, scenario.Options{})
 		err := row.Setup(t.Context())
 		var s scenario.Sample
-		if err == nil {
-			s, err = row.Run(t.Context(), scenario.ShortestRound)
+		// The first round makes known what a busy machine has lost of the packets that are to make flows known.
+		for range 2 {
+			if err == nil {
+				s, err = row.Run(t.Context(), scenario.ShortestRound)
+			}
 		}
 		if err != nil {
 			t.Error(err)
