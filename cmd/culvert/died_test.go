@@ -221,6 +221,7 @@ func TestForwardedBesideRouter(t *testing.T) {
 	b.filter(0, "192.0.2.5:80 is protected", "protect --forwarded 192.0.2.5:80")
 	b.filter(1, "192.0.2.8:80"+refused, "protect --forwarded 192.0.2.8:80")
 	b.filter(0, "; one behind this host cannot be protected beside the IP router\n", "protect 192.0.2.8:80")
+	b.expect(0, "\nnot asked: the filter in front with 3 protected services, see 'culvert filter test'\n", "route", "get", "192.0.2.9")
 	if _, out, _ := culvert(t, "doctor", "-i", "ft0"); !strings.Contains(out, "add one to a chain at input") || strings.Contains(out, "at forward, and") {
 		t.Errorf("doctor says\n%s", out)
 	}

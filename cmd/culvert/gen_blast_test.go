@@ -86,7 +86,7 @@ func TestBlastAndSinkUsage(t *testing.T) {
 		args, want string
 		status     int
 	}{
-		{"gen blast", "accepts 1 arg", 2},
+		{"gen blast", "takes 1 argument, not 0", 2},
 		{"gen blast x --rate -1", "a rate of -1", 2},
 		{"gen blast x -n 0", "must be above 0", 2},
 		{"gen blast x --seconds 0", "must be above 0", 2},
@@ -96,7 +96,7 @@ func TestBlastAndSinkUsage(t *testing.T) {
 		{"gen blast x --dst-mac nowhere", "--dst-mac: ", 2},
 		{"gen blast x -r f.pcap --size 60", "-r takes those of a file", 2},
 		{"gen blast cvnone", "find cvnone", 1},
-		{"bench sink", "accepts 1 arg", 2},
+		{"bench sink", "takes 1 argument, not 0", 2},
 		{"bench sink x --seconds -1", "must be above 0", 2},
 		{"bench sink x --flows 0", "0 flows", 2},
 		{"bench sink x --port 0", "1 to 65535", 2},

@@ -22,7 +22,7 @@ its VIP, the entry of the flow table, if there is one, and whether packets still
 follow it, the position in the ring and the backend there, the backend with its
 weight and health, the outer headers, the next hop, and how large a packet may be.
 The answer is worked out from the maps that the program reads; no packet is made,
-and nothing is counted.
+and nothing is counted. Rules of the filter in front are not asked, but named.
 
 The packet is not fragmented and has no options. A flow that is not in the flow
 table is assigned by the ring; whether it then gets an entry depends on how many
@@ -46,7 +46,9 @@ With -j, an object with the members:
   backend                             as in 'culvert lb show'
   outer                               source, destination, source_port,
                                       destination_port, bytes
-  fits                                largest packet of the client, bytes`,
+  fits                                largest packet of the client, bytes
+  not_asked                           a line for the filter in front, if it has
+                                      rules or protected services`,
 		Example: `  culvert lb explain 192.0.2.1:80/tcp 203.0.113.7:51234
   culvert lb explain [2001:db8::1]:443/udp [2001:db8:9::7]:51234
   culvert lb explain 192.0.2.1:443/udp 203.0.113.7:51234 -j`,
@@ -59,6 +61,7 @@ With -j, an object with the members:
 			if o.Client, err = netip.ParseAddrPort(args[1]); err != nil || o.Client.Addr().Zone() != "" {
 				return usageError(errors.New(args[1] + " is no client: write address and port, such as 203.0.113.7:51234 or [2001:db8::7]:51234"))
 			}
+			o.NotAsked = node.BeforeLB
 			return lbview.Explain(o, cmd.OutOrStdout())
 		},
 	}

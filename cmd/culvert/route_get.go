@@ -30,6 +30,8 @@ The packet is TCP or UDP, without options, fits the MTU, and has hops left. By
 default it comes in by an interface that forwards and does not lead to ADDRESS,
 from an address next to the interface's own.
 
+Stages that a packet meets before the IP router are not asked, but named.
+
 If the fast path asks the kernel about a packet, it does what the kernel answers, so
 there can be no difference.
 
@@ -41,7 +43,9 @@ With -j, an object with the members:
                                       interface, mac, vlan, mtu of the way out
   kernel                              type, prefix, gateway, interface,
                                       multipath, text
-  agree, difference                   whether they do, and how they do not`,
+  agree, difference                   whether they do, and how they do not
+  not_asked                           a line for each other stage that may take
+                                      the packet first`,
 		Example: `  culvert route get 192.0.2.7
   culvert route get 2001:db8::7 --from 2001:db8:1::2 -i eth1`,
 		Args: usageArgs(cobra.ExactArgs(1)),
@@ -54,6 +58,7 @@ With -j, an object with the members:
 					return err
 				}
 			}
+			o.NotAsked = node.BeforeRoute
 			return routeview.Get(o, asJSON, cmd.OutOrStdout())
 		},
 	}

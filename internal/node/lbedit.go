@@ -130,17 +130,23 @@ func LBBackends(vip string) []string {
 
 func ofVIPs(names func(lb.VIP) []string) []string {
 	return collect(datapath.ListHere, func(i *datapath.Instance) (all []string) {
-		p, err := lbplane.View(i)
-		if err != nil {
-			return nil
-		}
-		s, err := lb.Load(p)
-		if err != nil {
-			return nil
-		}
-		for _, v := range s.VIPs {
+		vips, _ := vipsOf(i) // a shell completes what can be read
+		for _, v := range vips {
 			all = append(all, names(v)...)
 		}
 		return all
 	})
+}
+
+// vipsOf returns the VIPs of a data plane, none if it does not balance load.
+func vipsOf(inst *datapath.Instance) ([]lb.VIP, error) {
+	if lbplane.OptionsOf(inst) == nil {
+		return nil, nil
+	}
+	p, err := lbplane.View(inst)
+	if err != nil {
+		return nil, err
+	}
+	s, err := lb.Load(p)
+	return s.VIPs, err
 }

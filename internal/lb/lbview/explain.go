@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 
+	"culvert/internal/datapath"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/show"
@@ -22,6 +23,8 @@ type ExplainOptions struct {
 	// Interface is the interface that receives the packets, "" for any that the load balancer is attached to.
 	Interface string
 	JSON      bool
+	// NotAsked returns a line for each other stage that may take the packet first. It may be nil.
+	NotAsked func(*datapath.Instance) ([]string, error)
 }
 
 // Explanation is the output of 'culvert lb explain -j'. Later versions may add fields, but never rename them.
@@ -36,6 +39,8 @@ type Explanation struct {
 	// By says where the backend comes from, "table" or "ring". It is empty if there is no backend.
 	By   string `json:"by,omitempty"`
 	Text string `json:"text"`
+	// NotAsked has a line for each other stage that may take the packet first.
+	NotAsked []string `json:"not_asked,omitempty"`
 	// VIP is the VIP of the packet. Hash, OnFailure and ServerID are properties of the VIP.
 	VIP       string `json:"vip,omitempty"`
 	Hash      string `json:"hash,omitempty"`
@@ -110,6 +115,9 @@ func Explain(o ExplainOptions, out io.Writer) error {
 	}
 	return with(o.On, func(v *view) error {
 		e, err := v.explain(o.Service, o.Client, o.Interface)
+		if err == nil && o.NotAsked != nil {
+			e.NotAsked, err = o.NotAsked(v.inst)
+		}
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 func (e *Explanation) writeText(out io.Writer) error {
-	_, err := io.WriteString(out, strings.Join(e.lines(time.Now()), "\n")+"\n")
+	_, err := io.WriteString(out, strings.Join(append(e.lines(time.Now()), e.NotAsked...), "\n")+"\n")
 	return err
 }
 

@@ -28,6 +28,8 @@ type GetOptions struct {
 	// A suitable source or interface is chosen if it is missing.
 	To, From netip.Addr
 	In       string
+	// NotAsked returns a line for each other stage that may take the packet first. It may be nil.
+	NotAsked func(inst *datapath.Instance, to netip.Addr) ([]string, error)
 }
 
 // Got is what `culvert route get -j` prints. Fields are added in later versions, never renamed.
@@ -41,6 +43,8 @@ type Got struct {
 	Agree     bool   `json:"agree"`
 	// Difference says how they differ.
 	Difference string `json:"difference,omitempty"`
+	// NotAsked has a line for each other stage that may take the packet first.
+	NotAsked []string `json:"not_asked,omitempty"`
 }
 
 // Fast is what the fast path does with a packet.
@@ -77,6 +81,9 @@ func Get(o GetOptions, asJSON bool, out io.Writer) error {
 	}
 	defer inst.Close()
 	got, err := get(inst, o)
+	if err == nil && o.NotAsked != nil {
+		got.NotAsked, err = o.NotAsked(inst, o.To)
+	}
 	if err != nil {
 		return err
 	}
@@ -243,5 +250,8 @@ func (g *Got) writeText(out io.Writer) error {
 	}
 	_, err := fmt.Fprintf(out, "%s from %s iif %s: %s\nkernel: %s\n%s\n", g.To, g.From, g.Interface, g.FastPath.Text,
 		g.Kernel.Text, verdict)
+	for _, line := range g.NotAsked {
+		_, err = fmt.Fprintln(out, line)
+	}
 	return err
 }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"net/netip"
+
+	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
+	"culvert/internal/filter/filterview"
+)
+
+// BeforeLB has a line for each stage that may take a packet before the load balancer does.
+func BeforeLB(inst *datapath.Instance) ([]string, error) {
+	f, err := filterplane.Read(inst)
+	if err != nil {
+		return nil, err
+	}
+	what := filterview.Summary(len(f.Rules), 0, len(f.Services))
+	if what == "" {
+		return nil, nil
+	}
+	return []string{fmt.Sprintf("not asked: the filter in front with %s, see 'culvert filter test'", what)}, nil
+}
+
+// BeforeRoute has a line for each stage that may take a packet before the IP router does.
+func BeforeRoute(inst *datapath.Instance, to netip.Addr) ([]string, error) {
+	lines, err := BeforeLB(inst)
+	if err != nil {
+		return nil, err
+	}
+	vips, err := vipsOf(inst)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range vips {
+		if v.Service.Addr == to {
+			return append(lines, fmt.Sprintf("not asked: the load balancer, which has VIP %s, see 'culvert lb explain'", v.Service)), nil
+		}
+	}
+	return lines, nil
+}
