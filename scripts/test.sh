@@ -113,6 +113,16 @@ fi
 for dir in "${tagged[@]}"; do
   if has "$dir" "${root[@]}"; then go test -c "${race[@]}" -tags "${dir##*/}" -ldflags='-s -w' -o out/tests/ "./$dir"; fi
 done
+# The scheduler's autogroups give each session (setsid(2)) a share of its own. With as many sessions as labs make, Linux 6.18
+# leaves some of them without CPU time for 10 s and more, and BFD and BGP lose their sessions.
+readonly autogroup=/proc/sys/kernel/sched_autogroup_enabled
+if [[ -w $autogroup && $(<"$autogroup") == 1 ]]; then
+  echo "autogroup scheduling is off until the tests have ended ($autogroup)"
+  trap 'echo 1 >"$autogroup"' EXIT
+  trap 'exit 1' INT TERM HUP
+  echo 0 >"$autogroup"
+fi
+
 echo "running them, ${TASKS:=6} at a time"
 printf '%s\n' "${tasks[@]}" | xargs -P "$TASKS" -L 1 scripts/test.sh task || status=1
 

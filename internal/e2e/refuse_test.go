@@ -155,6 +155,8 @@ func TestBadInput(t *testing.T) {
 		all = append(all, refusal{name: name + ", attach", args: attach, status: 1, says: says[name]})
 	}
 	good, id := nodeFor(t, as.RouterConfig), as.RouterID
+	bare := filepath.Join(t.TempDir(), "route.toml")
+	check(t, os.WriteFile(bare, []byte("[route]\n"), 0o600))
 	keyFile := func(text string) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "key")
@@ -168,14 +170,14 @@ func TestBadInput(t *testing.T) {
 		{name: "no node file", args: []string{"run", "-c", missing}, status: 1, says: missing},
 		{name: "no interface", args: []string{"attach", "-c", good, "to-a", "to-c"}, status: 1, says: "to-c"},
 		{name: "interface without an address", args: []string{"attach", "-c", good, "to-a", "lo"}, status: 1, says: "interface lo"},
-		{name: "router's file for a node's", args: []string{"attach", "-c", as.RouterConfig, "to-a"}, status: 1, says: "br.toml:"},
+		{name: "router's file for a node's", args: []string{"attach", "-c", as.RouterConfig, "to-a"}, status: 1, says: "br.toml looks like the reference router's own file"},
 		{name: "detach from nothing", args: []string{"detach", "to-a"}, status: 1, says: "to-a"},
 		{name: "key of no router", args: []string{"key", "add", "--on", "br9-ff00_0_999-9", "0", key}, status: 1, says: "no data plane br9-ff00_0_999-9"},
 		{name: "key of 5 bytes", args: []string{"key", "add", "--on", id, "0", keyFile("c2hvcnQ=")}, status: 1, says: "16"},
 		{name: "key not in base64", args: []string{"key", "add", "--on", id, "0", keyFile("???")}, status: 1, says: "base64"},
 		{name: "key index", args: []string{"key", "add", "--on", id, "2", key}, status: 1, says: "0 or 1"},
 		{name: "no config for run", args: []string{"run"}, status: 2, says: "-c FILE"},
-		{name: "no interfaces", args: []string{"attach", "-c", good}, status: 2, says: "arg"},
+		{name: "no interfaces", args: []string{"attach", "-c", bare}, status: 1, says: "interfaces is missing"},
 		{name: "unknown flag", args: []string{"attach", "--fast"}, status: 2, says: "--fast"},
 		{name: "unknown verb", args: []string{"dig"}, status: 2, says: "dig"},
 		{name: "unknown verb of scion", args: []string{"scion", "walk"}, status: 2, says: "walk"},
