@@ -165,7 +165,7 @@ func (i *Instance) KeepFronts() error {
 		return err
 	}
 	defer unlock()
-	if i.Removed() {
+	if i.Removed() || len(generations(i.dir)) == 0 { // remove deletes the lock with the rest
 		return nil
 	}
 	now = look()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -237,6 +238,12 @@ const removeTries = 100
 
 // remove removes all pins of the instance, and the directory of the network namespace if it is empty.
 func (i *Instance) remove() error {
+	// The generations go first: KeepFronts takes an instance without one for removed.
+	for _, n := range generations(i.dir) {
+		if err := os.RemoveAll(filepath.Join(i.dir, strconv.Itoa(n))); err != nil {
+			return fmt.Errorf("removing %s: %w", i.dir, err)
+		}
+	}
 	err := os.RemoveAll(i.dir)
 	for n := 0; errors.Is(err, unix.ENOTEMPTY) && n < removeTries; n++ { // a process waits for the edit lock and makes its directory
 		err = os.RemoveAll(i.dir)

@@ -187,9 +187,14 @@ func (l *live) expect(what string, frame []byte, reason string, want []byte) {
 	}
 	counted := make(map[string]uint64)
 	for r, n := range after {
-		if n != before[r] {
-			counted[r] = n - before[r]
+		n -= before[r]
+		if n == 0 {
+			continue
 		}
+		if r == "fwd route-fib" { // the mirror is not there, or is being written: the kernel was asked for the same way
+			r = "fwd route"
+		}
+		counted[r] += n
 	}
 	if !maps.Equal(counted, map[string]uint64{reason: 1}) {
 		l.t.Errorf("%s: counted as %v, want %s once", what, counted, reason)
@@ -203,6 +208,24 @@ func (l *live) expect(what string, frame []byte, reason string, want []byte) {
 	if l.t.Failed() {
 		l.t.FailNow()
 	}
+}
+
+// awaitForwarding sends a packet that the IP router forwards until it does: it leaves all to the kernel until it knows the
+// interfaces that were attached.
+func (l *live) awaitForwarding() {
+	l.t.Helper()
+	forwarded := func() uint64 {
+		counts, _ := l.counts()
+		return counts["fwd route"] + counts["fwd route-fib"]
+	}
+	before := forwarded()
+	p := packet{src: client4, dst: netip.MustParseAddrPort("192.0.2.77:80"), payload: make([]byte, 20)}
+	eventually(l.t, "packets to be forwarded", func() bool {
+		_, total := l.counts()
+		l.in(l.coming(p))
+		eventually(l.t, "a packet to be counted", func() bool { _, now := l.counts(); return now > total })
+		return forwarded() > before
+	})
 }
 
 // translation has a packet for each way out of the stages behind, as it is and in the tunnel.
@@ -256,20 +279,23 @@ func liveOne() (in, out packet) {
 func TestFile(t *testing.T) {
 	l := newLive(t)
 	p := serve(t, exampleTable()+routeTable)
+	l.awaitForwarding()
 	l.translation("new")
 	if !strings.Contains(testbed.Tree(t), "/example/") {
 		t.Errorf("nothing is pinned of the program in front:\n%s", testbed.Tree(t))
 	}
 	p.stop()
 	in, out := liveOne()
-	l.expect("without a process", l.inside(in), "fwd route-fib", l.leaving(out))
+	l.expect("without a process", l.inside(in), "fwd route", l.leaving(out))
 
 	p = serve(t, filterTable(t)+exampleTable()+routeTable)
+	l.awaitForwarding()
 	l.expect("behind a filter of what comes by the tunnel", l.inside(in), "drop filter", l.coming(in))
 	l.expect("behind a filter of what comes by the tunnel", l.coming(in), "fwd route", l.leaving(out))
 	p.stop()
 
 	p = serve(t, routeTable)
+	l.awaitForwarding()
 	l.expect("without the table", l.coming(in), "fwd route", l.leaving(in))
 	l.expect("without the table", l.inside(in), "pass route-local", l.inside(in))
 	if strings.Contains(testbed.Tree(t), "/example/") {
@@ -292,16 +318,14 @@ func TestDetached(t *testing.T) {
 	l := newLive(t)
 	in, out := liveOne()
 	p := serve(t, "detached = \"attach\"\n"+exampleTable()+routeTable)
+	l.awaitForwarding()
 	l.expect("new", l.inside(in), "fwd route", l.leaving(out))
-	before := testbed.XDPProgram(t, "west")
 	must(t, node.DetachAll(io.Discard))
 	eventually(t, "the process to attach again", func() bool {
 		now := testbed.XDPProgram(t, "west")
 		return now != 0 && now == testbed.XDPProgram(t, "east") && strings.Contains(testbed.Tree(t), "/example/")
 	})
-	if now := testbed.XDPProgram(t, "west"); now != before {
-		t.Errorf("west carries program %d, and it was %d", now, before)
-	}
+	l.awaitForwarding()
 	l.expect("attached again", l.inside(in), "fwd route", l.leaving(out))
 	p.stop()
 
