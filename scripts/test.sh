@@ -116,11 +116,15 @@ done
 # The scheduler's autogroups give each session (setsid(2)) a share of its own. With as many sessions as labs make, Linux 6.18
 # leaves some of them without CPU time for 10 s and more, and BFD and BGP lose their sessions.
 readonly autogroup=/proc/sys/kernel/sched_autogroup_enabled
-if [[ -w $autogroup && $(<"$autogroup") == 1 ]]; then
-  echo "autogroup scheduling is off until the tests have ended ($autogroup)"
-  trap 'echo 1 >"$autogroup"' EXIT
+set_autogroup() { scripts/as-root.sh sh -c "echo $1 >$autogroup"; }
+if [[ $which != unit && -r $autogroup && $(<"$autogroup") == 1 ]]; then
+  trap 'set_autogroup 1' EXIT
   trap 'exit 1' INT TERM HUP
-  echo 0 >"$autogroup"
+  if set_autogroup 0; then
+    echo "autogroup scheduling is off until the tests have ended ($autogroup)"
+  else
+    echo "autogroup scheduling stays on: tests of timers may fail on a busy machine ($autogroup)" >&2
+  fi
 fi
 
 echo "running them, ${TASKS:=6} at a time"

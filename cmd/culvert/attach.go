@@ -38,10 +38,11 @@ func newAttachCmd() *cobra.Command {
 		Use:   "attach [IFACE...]",
 		Short: "attach a data plane without a process",
 		Long: `Attach what a configuration file (see 'culvert run --help') asks for to the
-named interfaces, without names to those of the file, and exit. The data plane stays. There is no slow path: packets
-that the fast path does not forward itself go to the kernel. Links count as up,
-and hosts of the AS are reached only with IP forwarding on. The key comes from the
-router's keys directory if there is one, or from 'culvert key'.
+named interfaces, or to those of the file if none is named, and exit. The data
+plane stays. There is no slow path: packets that the fast path does not forward
+itself go to the kernel. Links count as up, and hosts of the AS are reached only
+with IP forwarding on. The key comes from the router's keys directory if there is
+one, or from 'culvert key'.
 
 If the data plane is attached already, attach swaps the program and brings the
 new configuration into force without losing a packet. Interfaces

@@ -135,12 +135,13 @@ func TestSlowPathAlone(t *testing.T) {
 	p.waitFor(t, "Service started")
 	b.expect(0, "detached", "detach", "--all")
 	p.waitFor(t, "the slow path goes on alone")
-	alone := fmt.Sprintf("not attached: process %d runs on its slow path alone, since its data plane was detached: restart it to attach again\n", p.cmd.Process.Pid)
+	alone := fmt.Sprintf("not attached: process %d has no data plane, so all packets take its slow path: it is starting, all its underlay "+
+		"addresses are on loopback, or the data plane was detached (a restart attaches again)\n", p.cmd.Process.Pid)
 	for _, line := range [][]string{{"status"}, {"status", "--on", "br1"}} {
 		b.expect(0, alone, line...)
 	}
 	b.expect(0, `"slow_path_only":[{"router":"br1",`, "status", "-j")
-	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, fmt.Sprintf("process %d runs router br1 on its slow path alone", p.cmd.Process.Pid)) {
+	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, fmt.Sprintf("process %d runs router br1 without a data plane, so all packets take the slow path", p.cmd.Process.Pid)) {
 		t.Errorf("doctor says\n%s", out)
 	}
 	p.interrupt(t)

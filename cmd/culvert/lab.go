@@ -151,8 +151,9 @@ func newLabExecCmd() *cobra.Command {
 rut, a or b in veth, rut, peer, rpki, left or right in bgp, host or client in
 filter, client, router, lb1, lb2 and b1 to b4 in lb. The programs router, control,
 daemon, dispatcher, scion, scion-pki and culvert are found without a path, and
-scion knows the daemon of its AS. Unlike 'ip netns exec', it keeps the mounts as
-they are, so culvert's pins are visible. The exit status is that of the command.`,
+scion knows the daemon of its AS. /sys shows the devices of the namespace. Unlike
+with 'ip netns exec' all other mounts stay, so culvert's pins are visible. The exit
+status is that of the command.`,
 		Example: `  culvert lab exec scion3 as1 scion showpaths 1-ff00:0:3
   culvert lab exec veth rut ip -br address`,
 		Args:              usageArgs(cobra.MinimumNArgs(3)),

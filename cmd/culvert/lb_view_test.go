@@ -57,7 +57,7 @@ func TestLBViews(t *testing.T) {
 	b.expect(0, "> 192.0.2.9:80/tcp: goes on to the next stage: no VIP has this address\n", "lb", "explain", "192.0.2.9:80/tcp", flow.Client)
 	b.expect(0, "added", "filter", "add", "count", "tcp")
 	b.expect(0, "\nnot asked: the filter in front with 1 rule, see 'culvert filter test'\n", "lb", "explain", vip4, flow.Client)
-	b.expect(0, `"not_asked":["not asked: the filter`, "lb", "explain", vip4, flow.Client, "-j")
+	b.expect(0, `"not_asked":["the filter in front`, "lb", "explain", vip4, flow.Client, "-j")
 	b.expect(0, "deleted", "filter", "flush")
 	b.expect(0, flow.Client, "lb", "flows", "--client", "0.0.0.0/0", "--backend", flow.Backend, "-n", "1")
 	b.expect(0, "\nall                                  2\n", "lb", "flows", "--totals")

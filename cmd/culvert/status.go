@@ -59,7 +59,9 @@ With -j, an object {"routers": [...]} whose members are:
 
 and "decap": the interfaces of this network namespace at which tunnels of load
 balancers end, with interface, unattached (gone or replaced, if it was deleted
-since), mode, packets, bytes and reasons.`,
+since), mode, packets, bytes and reasons; and "slow_path_only": the processes that
+run a SCION router without a data plane, with router, netns, netns_name, here and
+pid.`,
 		Example: `  culvert status
   culvert status -v --on br1-ff00_0_1-2
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,

@@ -15,7 +15,7 @@ type Unserved struct {
 	SCION, Route, LB bool
 }
 
-// SlowPath is a process that runs a SCION router on its slow path alone, since the data plane was detached.
+// SlowPath is a process that runs a SCION router without a data plane.
 type SlowPath struct {
 	Router string
 	PID    int
@@ -24,8 +24,9 @@ type SlowPath struct {
 func checkSlowPaths(all []SlowPath) (found []Finding) {
 	for _, s := range all {
 		found = append(found, Finding{
-			Status: Warn, Check: "attached", Command: "restart the process of router " + s.Router,
-			Finding: fmt.Sprintf("process %d runs router %s on its slow path alone, since its data plane was detached: all packets take the slow path", s.PID, s.Router),
+			Status: Warn, Check: "attached", Command: "if the data plane was detached: restart the process of router " + s.Router,
+			Finding: fmt.Sprintf("process %d runs router %s without a data plane, so all packets take the slow path: it is starting, all "+
+				"its underlay addresses are on loopback, or the data plane was detached", s.PID, s.Router),
 		})
 	}
 	return found

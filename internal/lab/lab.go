@@ -231,7 +231,7 @@ func Down(name string) error {
 	if err != nil {
 		return err
 	}
-	return l.Down()
+	return errors.Join(l.Down(), removeFailedLogs(name))
 }
 
 // Down removes the lab, as the function Down does.

@@ -60,7 +60,7 @@ func (l *Lab) probe(ctx context.Context, ns, ia string) error {
 	return err
 }
 
-// dead returns a process of the lab that has ended, if there is one.
+// endedProcess returns a process of the lab that has ended, if there is one.
 func (l *Lab) endedProcess() *Process {
 	l.mu.Lock()
 	defer l.mu.Unlock()

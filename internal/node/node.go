@@ -131,9 +131,9 @@ func server(name string) string {
 	return "another process"
 }
 
-// Attach attaches what the configuration at path asks for to the interfaces, to those of the file if there are none, finds the neighbors
-// of all links and backends, and leaves. There is no slow path, links count as up, and keys may come later. What
-// was attached and what was not found is told to out.
+// Attach attaches what the configuration at path asks for to the interfaces, or to those of the file if there are none, finds
+// the neighbors of all links and backends, and returns. There is no slow path, links count as up, and keys may come later. It
+// writes to out what was attached and what was not found.
 func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {
 	n, err := stages.Load(path)
 	if err != nil {
@@ -152,6 +152,9 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 		return err
 	}
 	defer u.close()
+	if u.inst == nil {
+		return fmt.Errorf("%s: all underlay addresses of router %s are on loopback, so there is no interface to attach to: use culvert run -c %[1]s", path, u.name)
+	}
 	tellAttached(u, out)
 	if len(without) > 0 {
 		fmt.Fprintf(out, "without %s: the file names it, this command does not\n", strings.Join(without, ", "))
@@ -171,7 +174,7 @@ func tellAttached(u *up, out io.Writer) {
 }
 
 // AttachTemporary is Attach for a measurement: the data plane is gone when the instance is closed, or with the
-// process. A link whose neighbour does not answer is an error.
+// process. A link whose neighbor does not answer is an error.
 func AttachTemporary(ctx context.Context, path string, interfaces []string) (*datapath.Instance, error) {
 	n, err := stages.Load(path)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterview"
+	"culvert/internal/scion/scionplane"
 )
 
 // BeforeLB has a line for each stage that may take a packet before the load balancer does.
@@ -21,7 +22,7 @@ func BeforeLB(inst *datapath.Instance) ([]string, error) {
 	if what == "" {
 		return nil, nil
 	}
-	return []string{fmt.Sprintf("not asked: the filter in front with %s, see 'culvert filter test'", what)}, nil
+	return []string{fmt.Sprintf("the filter in front with %s, see 'culvert filter test'", what)}, nil
 }
 
 // BeforeRoute has a line for each stage that may take a packet before the IP router does.
@@ -36,7 +37,14 @@ func BeforeRoute(inst *datapath.Instance, to netip.Addr) ([]string, error) {
 	}
 	for _, v := range vips {
 		if v.Service.Addr == to {
-			return append(lines, fmt.Sprintf("not asked: the load balancer, which has VIP %s, see 'culvert lb explain'", v.Service)), nil
+			lines = append(lines, fmt.Sprintf("the load balancer, which has VIP %s, see 'culvert lb explain'", v.Service))
+			break
+		}
+	}
+	for _, l := range scionplane.Of(inst).Config().Links {
+		if l.Local.Addr() == to {
+			lines = append(lines, fmt.Sprintf("the SCION router, which has link %s at %s, see 'culvert status'", l.Name, l.Local))
+			break
 		}
 	}
 	return lines, nil

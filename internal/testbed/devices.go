@@ -89,11 +89,11 @@ func XDPProgram(t testing.TB, name string) uint32 {
 // AttachForeign attaches a program that is not culvert's to an interface. It passes everything.
 func AttachForeign(t testing.TB, name string) {
 	t.Helper()
-	AttachProgram(t, name, asm.Instructions{asm.Mov.Imm(asm.R0, XDPPass), asm.Return()})
+	attachProgram(t, name, asm.Instructions{asm.Mov.Imm(asm.R0, XDPPass), asm.Return()})
 }
 
-// AttachProgram attaches an XDP program to an interface until the test ends.
-func AttachProgram(t testing.TB, name string, code asm.Instructions) {
+// attachProgram attaches an XDP program to an interface until the test ends.
+func attachProgram(t testing.TB, name string, code asm.Instructions) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "foreign", Type: ebpf.XDP, Instructions: code, License: "GPL"})
 	if err != nil {

@@ -28,7 +28,7 @@ func AddSink(t testing.TB, name string) *Sink {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	AttachProgram(t, name, asm.Instructions{
+	attachProgram(t, name, asm.Instructions{
 		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
 		asm.LoadMapPtr(asm.R1, m.FD()),
 		asm.Mov.Reg(asm.R2, asm.RFP),

@@ -84,7 +84,7 @@ func newDeliverBed(t *testing.T) *deliverBed {
 	for _, a := range []netip.Addr{strangerAddr4, strangerAddr6} {
 		n := netlink.Neigh{LinkIndex: b.host.Index, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: b.mac}
 		if err := netlink.NeighSet(&n); err != nil {
-			t.Fatalf("neighbour %s: %v", a, err)
+			t.Fatalf("neighbor %s: %v", a, err)
 		}
 	}
 	// What is sent before the kernel has noticed that both ends are up is lost.

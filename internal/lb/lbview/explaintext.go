@@ -12,7 +12,11 @@ import (
 )
 
 func (e *Explanation) writeText(out io.Writer) error {
-	_, err := io.WriteString(out, strings.Join(append(e.lines(time.Now()), e.NotAsked...), "\n")+"\n")
+	lines := e.lines(time.Now())
+	for _, what := range e.NotAsked {
+		lines = append(lines, "not asked: "+what)
+	}
+	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }
 

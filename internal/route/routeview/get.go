@@ -251,7 +251,7 @@ func (g *Got) writeText(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "%s from %s iif %s: %s\nkernel: %s\n%s\n", g.To, g.From, g.Interface, g.FastPath.Text,
 		g.Kernel.Text, verdict)
 	for _, line := range g.NotAsked {
-		_, err = fmt.Fprintln(out, line)
+		_, err = fmt.Fprintln(out, "not asked:", line)
 	}
 	return err
 }

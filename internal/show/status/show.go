@@ -170,7 +170,7 @@ func (r Router) keyProblem() string {
 	}
 }
 
-// gone tells whether the router is attached to nothing.
+// detached tells whether the router is attached to nothing.
 func (r Router) detached() bool {
 	return !slices.ContainsFunc(r.Interfaces, func(i Interface) bool { return i.Attached })
 }
@@ -219,7 +219,7 @@ func (r Router) service() string {
 	}
 }
 
-// reason says why an interface that the router was told to be on does not carry it, "" for others.
+// unattachedReason says why an interface that the router was told to be on does not carry it, "" for others.
 func (r Router) unattachedReason(name string) string {
 	n := slices.IndexFunc(r.Unattached, func(u pins.Unattached) bool { return u.Interface == name })
 	if n < 0 {

@@ -9,7 +9,8 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// SlowPath is a process that runs a SCION router on its slow path alone: it has no data plane.
+// SlowPath is a process that runs a SCION router without a data plane: one that starts, one whose underlay addresses are all on
+// loopback, or one whose data plane was detached.
 type SlowPath struct {
 	Router    string `json:"router"`
 	NetNS     uint32 `json:"netns"`
@@ -52,6 +53,6 @@ func (r Report) has(p scionplane.Process) bool {
 
 func (s SlowPath) line() string {
 	netns := Router{NetNS: s.NetNS, NetNSName: s.NetNSName, Here: s.Here}.netns()
-	return fmt.Sprintf("router %s  netns %s  not attached: process %d runs on its slow path alone, since its data plane was detached: "+
-		"restart it to attach again", s.Router, netns, s.PID)
+	return fmt.Sprintf("router %s  netns %s  not attached: process %d has no data plane, so all packets take its slow path: it is starting, "+
+		"all its underlay addresses are on loopback, or the data plane was detached (a restart attaches again)", s.Router, netns, s.PID)
 }
