@@ -31,7 +31,7 @@ func (i *Instance) Locked(f func() error) error {
 
 // Edit calls change with the edit lock held, which keeps changes by other processes out. Change gets the data plane that
 // runs now, which is another instance than i if a process has attached since i was opened. It is closed when change
-// returns.
+// returns. Change may call Edit of that instance, but not of a temporary one.
 func (i *Instance) Edit(change func(now *Instance) error) error {
 	if i.temporary {
 		return i.Locked(func() error { return change(i) })
@@ -46,6 +46,7 @@ func (i *Instance) Edit(change func(now *Instance) error) error {
 		return fmt.Errorf("changing %s: %w", i.Name(), err)
 	}
 	defer now.Close()
+	now.editing, now.beginning = true, i.beginning // change may make edits of its own
 	return change(now)
 }
 

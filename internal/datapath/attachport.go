@@ -106,9 +106,20 @@ func (i *Instance) AttachPort(u pins.Unattached) error {
 	}
 	if err := i.attachPort(p, path); err != nil {
 		undo()
-		return err
+		return errors.Join(err, i.rebuildFronts(name))
 	}
 	return nil
+}
+
+// rebuildFronts undoes what attachPort has rebuilt: the programs in front that know an interface by this name are for the one
+// that carries the instance. The caller holds the edit lock.
+func (i *Instance) rebuildFronts(name string) error {
+	now, err := openInstance(i.dir)
+	if err != nil {
+		return err
+	}
+	defer now.Close()
+	return now.rebuildFor(i.parts, name, nil)
 }
 
 // attachPort rebuilds the programs in front that know interfaces by their indexes, and attaches to the interface.
@@ -118,7 +129,13 @@ func (i *Instance) attachPort(p *net.Interface, path string) error {
 		return fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
 	defer now.Close()
-	if err := now.rebuildFor(i.parts, p); err != nil {
+	index := func(name string) (int, bool) {
+		if name == p.Name {
+			return p.Index, true
+		}
+		return now.portIndex(name)
+	}
+	if err := now.rebuildFor(i.parts, p.Name, index); err != nil {
 		return fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
 	if now.fronts, _, err = now.openFronts(); err != nil { // now closes them

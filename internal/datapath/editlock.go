@@ -40,7 +40,7 @@ func tryEdits(dir string) (unlock func(), err error) {
 	}, nil
 }
 
-// lockEdits takes the edit lock of the instance, unless Attach holds it for Options.Begin.
+// lockEdits takes the edit lock of the instance, unless the caller holds it.
 func (i *Instance) lockEdits() (unlock func(), err error) {
 	if i.editing {
 		return func() {}, nil

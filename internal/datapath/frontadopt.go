@@ -67,9 +67,32 @@ func fronted(parts []Part) (all []Fronted) {
 	return all
 }
 
-// settleFronts ends adoptFronts when the new generation is in force. It removes the pins of what was in front of the old
-// one, and closes what i has opened: other processes may change it from now on.
+// begunFront is a change in front that Options.Begin has made. If Begin fails, what was there before is in force again. So its
+// pins stay until then, and what only its program uses: without the pin of its program array it would go on to nothing.
+type begunFront struct {
+	next   *Front
+	settle func()
+}
+
+// settleBegun ends the changes of Options.Begin when the new generation is in force.
+func (i *Instance) settleBegun() {
+	for n, b := range i.begun {
+		last := !slices.ContainsFunc(i.begun[n+1:], func(later begunFront) bool { return later.next.name == b.next.name })
+		if last {
+			b.next.forgetOthers()
+		}
+		if b.settle != nil {
+			b.settle()
+		}
+		b.next.Close()
+	}
+	i.begun = nil
+}
+
+// settleFronts ends adoptFronts when the new generation is in force, and no CPU runs what was in front of the old one. It
+// removes the pins of that, and closes what i has opened: other processes may change it from now on.
 func (i *Instance) settleFronts() {
+	i.settleBegun()
 	if now, err := openFronts(i.dir, i.meta.Fronts, pins.Running(i.dir)); err == nil { // Options.Begin may have changed it
 		for _, f := range now {
 			f.forgetOthers()
@@ -80,28 +103,27 @@ func (i *Instance) settleFronts() {
 	i.fronts = nil
 }
 
-// forgetFronts undoes adoptFronts.
+// forgetFronts undoes adoptFronts and the changes of Options.Begin.
 func (i *Instance) forgetFronts() {
+	for _, b := range slices.Backward(i.begun) {
+		b.next.forget()
+		b.next.Close()
+	}
+	i.begun = nil
 	for _, f := range i.fronts {
 		f.forget()
 	}
 }
 
-// rebuildFor rebuilds the programs in front that need it for an interface which is about to carry the instance. The caller
-// holds the edit lock.
-func (i *Instance) rebuildFor(parts []Part, p *net.Interface) error {
-	index := func(name string) (int, bool) {
-		if name == p.Name {
-			return p.Index, true
-		}
-		return i.portIndex(name)
-	}
+// rebuildFor rebuilds the programs in front that need it when another interface of a name is about to carry the instance.
+// Index becomes Behind.Index; nil stands for portIndex. The caller holds the edit lock.
+func (i *Instance) rebuildFor(parts []Part, iface string, index func(string) (int, bool)) error {
 	for _, part := range fronted(parts) {
 		err := i.changeFront(part.Name(), index, func(old *Front, on Behind) (*Front, func(), error) {
 			if old.Prog == nil {
 				return old, nil, nil
 			}
-			if needed, err := part.NeedsRebuild(old, p.Name); err != nil || !needed {
+			if needed, err := part.NeedsRebuild(old, iface); err != nil || !needed {
 				return old, nil, err
 			}
 			next, err := part.Rebuild(old, on)

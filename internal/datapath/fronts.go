@@ -276,6 +276,10 @@ func (i *Instance) changeFront(part string, index func(string) (int, bool), chan
 		next.Close()
 		return err
 	}
+	if b := i.beginning; b != nil {
+		b.begun = append(b.begun, begunFront{next, settle})
+		return nil
+	}
 	WaitForRCU()
 	next.forgetOthers()
 	if settle != nil {

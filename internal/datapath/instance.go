@@ -62,11 +62,15 @@ type Instance struct {
 	detachedFrom []string // interfaces that carried the data plane before this process attached
 	adopted      bool     // whether it ran before this process attached
 	lock         *os.File // held while this process serves the instance
-	editing      bool     // whether Attach holds the edit lock while it calls Options.Begin
-	mu           sync.Mutex
-	fronts       fronts     // of a temporary instance, or while they are put in place
-	kept         keptFronts // for Restore
-	tested       testedProgram
+	editing      bool     // whether the edit lock is held already: by Attach for Options.Begin, or by Edit
+	// beginning is the instance whose Options.Begin makes the edits of this one, nil outside Begin. Only that instance has
+	// begun: the changes in front that Begin has made, whose predecessors stay until Attach cannot fail any more.
+	beginning *Instance
+	begun     []begunFront
+	mu        sync.Mutex
+	fronts    fronts     // of a temporary instance, or while they are put in place
+	kept      keptFronts // for Restore
+	tested    testedProgram
 
 	// The rest is for a temporary instance: its open links and the functions that have made them, the programs on its
 	// tracepoints, and the indexes of its interfaces by name.
@@ -235,7 +239,7 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 		inst.Close()
 		return nil, err
 	}
-	if old != nil && old.fronts.anyProgram() {
+	if old != nil && old.fronts.anyProgram() || len(inst.begun) > 0 {
 		WaitForRCU()
 	}
 	_ = inst.adopt(true) // the new program is in force: there is no way back

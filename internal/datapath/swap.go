@@ -27,9 +27,9 @@ func (u undoList) run() {
 func (i *Instance) swap(old *Instance, ports []*net.Interface, begin func(*Instance) error) error {
 	undo, err := i.swapLinks(old, ports)
 	if err == nil && begin != nil {
-		i.editing = true
+		i.editing, i.beginning = true, i
 		err = begin(i)
-		i.editing = false
+		i.editing, i.beginning = false, nil
 	}
 	if err != nil {
 		undo.run()

@@ -15,65 +15,153 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterplane"
+	"culvert/internal/filter/filterset"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
 )
 
 // TestBeginFails lets Options.Begin fail after the swap. The old program is back on all its interfaces, also on one that the new
-// program is not for, with its filter.
+// program is not for, with its filter, and packets get through that to the pipeline.
 func TestBeginFails(t *testing.T) {
-	for _, filtered := range []bool{false, true} {
-		testbed.InNamespace(t)
-		v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
-		testbed.AddVeth(t, "v4", "v5")
-		inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
-		scionbed.Open(t, inst, v2)
-		if filtered {
-			err := filterplane.Edit(inst.Instance, func(f *filterplane.Filter) error {
-				f.Rules = append(f.Rules, filterplane.Rule{Name: "all", Action: filterplane.Count, Interfaces: []string{"v2"}})
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
+	count := func(f *filterplane.Filter) error {
+		f.Rules = append(f.Rules, filterplane.Rule{Name: "all", Action: filterplane.Count, Interfaces: []string{"v2"}})
+		return nil
+	}
+	for _, tt := range []struct {
+		name          string
+		before, begin func(*datapath.Instance) error
+		rules         int
+	}{
+		{"no filter", nil, nil, 0},
+		{"a filter", func(i *datapath.Instance) error { return filterplane.Edit(i, count) }, nil, 1},
+		{"a filter that Begin makes", nil, func(i *datapath.Instance) error { return filterplane.Edit(i, count) }, 0},
+		{
+			"a filter with a set that Begin replaces",
+			func(i *datapath.Instance) error { return setOf(i, "192.0.2.0/24") },
+			func(i *datapath.Instance) error { return setOf(i, "0.0.0.0/0") }, 1,
+		},
+		{
+			"a filter that Begin removes",
+			func(i *datapath.Instance) error { return setOf(i, "192.0.2.0/24") },
+			func(i *datapath.Instance) error {
+				return filterplane.Edit(i, func(f *filterplane.Filter) error { *f = filterplane.Filter{}; return nil })
+			}, 1,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) { beginFails(t, tt.before, tt.begin, tt.rules) })
+	}
+}
+
+// setOf has the filter drop what comes from a set with one prefix.
+func setOf(i *datapath.Instance, prefix string) error {
+	members, err := filterset.ParsePrefixes([]string{prefix}, filterset.Options{})
+	if err != nil {
+		return err
+	}
+	return filterplane.EditAndSets(i, func(f *filterplane.Filter) error {
+		*f = filterplane.Filter{
+			Sets:  []filterplane.Set{{Name: "bad"}},
+			Rules: []filterplane.Rule{{Name: "bad", Action: filterplane.Drop, Src: []filterplane.SetRef{{Set: "bad"}}}},
+		}
+		return nil
+	}, map[string]filterplane.Members{"bad": {Prefixes: members}})
+}
+
+func beginFails(t *testing.T, filter, begin func(*datapath.Instance) error, rules int) {
+	testbed.InNamespace(t)
+	v0, v2 := testbed.AddVeth(t, "v0", "v1"), testbed.AddVeth(t, "v2", "v3")
+	testbed.AddVeth(t, "v4", "v5")
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0", "v2")
+	scionbed.Open(t, inst, v2)
+	if filter != nil {
+		if err := filter(inst.Instance); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frame := scionbed.TransitFrame(t, v0, scionbed.Key)
+	testbed.Feed(t, inst, frame, "v0", 3)
+	inst.Close()
+	before := testbed.Tree(t)
+	was := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
+
+	no, during := errors.New("no"), [3]uint32{}
+	_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "v4"}, Begin: func(i *datapath.Instance) error {
+		if begin != nil {
+			if err := begin(i); err != nil {
+				return err
 			}
 		}
-		testbed.Feed(t, inst, scionbed.TransitFrame(t, v0, scionbed.Key), "v0", 3)
-		inst.Close()
-		before := testbed.Tree(t)
-		was := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
+		during = [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
+		return no
+	}, Parts: append(scionbed.Parts(scionbed.Config(1)), filterplane.NewPart())})
+	if !errors.Is(err, no) {
+		t.Fatalf("attached: %v", err)
+	}
+	if during[0] == was[0] || during[1] != 0 || during[2] == 0 {
+		t.Fatalf("programs %v during Begin, %v before", during, was)
+	}
+	if now := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}; now != was {
+		t.Errorf("programs %v, were %v", now, was)
+	}
+	if after := testbed.Tree(t); after != before {
+		t.Errorf("pins are now\n%sand were\n%s", after, before)
+	}
+	seen, err := datapath.OpenHere("br1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Close()
+	if c := received(t, seen); c["v0"] != 3 || !reflect.DeepEqual(scionplane.Of(seen).Config(), scionbed.Config(1, 2)) {
+		t.Errorf("counted %v", c)
+	}
+	if f, err := filterplane.Read(seen); err != nil || len(f.Rules) != rules {
+		t.Errorf("%v, %v", f.Rules, err)
+	}
+	action, _, err := seen.TestRun(frame, "v0")
+	if c := received(t, seen); err != nil || action != testbed.XDPRedirect || c["v0"] != 4 {
+		t.Errorf("action %d, counted %v, %v", action, c, err)
+	}
+	if err := seen.DetachAll(); err != nil {
+		t.Error(err)
+	}
+}
 
-		no, during := errors.New("no"), [3]uint32{}
-		_, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0", "v4"}, Begin: func(*datapath.Instance) error {
-			during = [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
-			return no
-		}, Parts: append(scionbed.Parts(scionbed.Config(1)), filterplane.NewPart())})
-		if !errors.Is(err, no) {
-			t.Fatalf("attached: %v", err)
-		}
-		if during[0] == was[0] || during[1] != 0 || during[2] == 0 {
-			t.Fatalf("programs %v during Begin, %v before", during, was)
-		}
-		if now := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}; now != was {
-			t.Errorf("filtered %v: programs %v, were %v", filtered, now, was)
-		}
-		if after := testbed.Tree(t); after != before {
-			t.Errorf("filtered %v: pins are now\n%sand were\n%s", filtered, after, before)
-		}
-		seen, err := datapath.OpenHere("br1")
+// TestAttachPortFails renames an interface, and lets another one without XDP come under its name. The rule for that name stays with the one that carries the data plane.
+func TestAttachPortFails(t *testing.T) {
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0")
+	err := filterplane.Edit(inst.Instance, func(f *filterplane.Filter) error {
+		f.Rules = []filterplane.Rule{{Name: "all", Action: filterplane.Drop, Interfaces: []string{"v0"}}}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testbed.Rename(t, "v0", "w0")
+	testbed.AddBridge(t, "v0")
+	w0 := testbed.Device(t, "w0")
+	frame := scionbed.TransitFrame(t, w0, scionbed.Key)
+	drops := func() bool {
+		action, _, err := inst.TestRun(frame, "w0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := received(t, seen); c["v0"] != 3 || !reflect.DeepEqual(scionplane.Of(seen).Config(), scionbed.Config(1, 2)) {
-			t.Errorf("filtered %v: counted %v", filtered, c)
-		}
-		if f, err := filterplane.Read(seen); err != nil || filtered != (len(f.Rules) == 1) {
-			t.Errorf("filtered %v: %v, %v", filtered, f.Rules, err)
-		}
-		if err := seen.DetachAll(); err != nil {
-			t.Error(err)
-		}
-		seen.Close()
+		return action == testbed.XDPDrop
+	}
+	if !drops() {
+		t.Fatal("the rule does not follow the renamed interface")
+	}
+	left := inst.Unattached()
+	if len(left) != 1 || left[0].Interface != "v0" {
+		t.Fatalf("unattached: %+v", left)
+	}
+	if err := inst.AttachPort(left[0]); err == nil || !strings.Contains(err.Error(), "no native XDP") {
+		t.Fatalf("attached to a bridge: %v", err)
+	}
+	if !drops() {
+		t.Error("the rule has left the interface that carries the data plane")
 	}
 }
 

@@ -10,6 +10,11 @@ import (
 
 // carryOut brings a change by hand into force on a running data plane, unless it contradicts what another stage does there.
 func carryOut(inst *datapath.Instance, e stage.Edit) error {
+	// With the lock held, no other process turns a stage on between the check and the change.
+	return inst.Edit(func(now *datapath.Instance) error { return apply(now, e) })
+}
+
+func apply(inst *datapath.Instance, e stage.Edit) error {
 	return e.Apply(inst, func(edited stage.Checker) error {
 		s := stage.Situation{Interfaces: union(inst), Running: inst}
 		for _, of := range stages.All() {

@@ -152,13 +152,13 @@ func workers(n *config.Node) datapath.Workers {
 	return datapath.Workers{CPUs: n.Workers.CPUNumbers(), Queue: n.Workers.QueueLen()}
 }
 
-// commit begins with the last stage: a filter, which comes first, cannot be put back.
+// commit has the stages commit in their order. Each calls the rest itself, and puts back what it has changed if the rest fails:
+// so the SCION router comes behind the load balancer, because what it writes is not put back.
 func commit(ctx context.Context, inst *datapath.Instance, all []stage.Prepared) error {
 	if len(all) == 0 {
 		return nil
 	}
-	last := len(all) - 1
-	return all[last].Commit(ctx, inst, func() error { return commit(ctx, inst, all[:last]) })
+	return all[0].Commit(ctx, inst, func() error { return commit(ctx, inst, all[1:]) })
 }
 
 // close gives back what the stages have taken. The data plane goes on.

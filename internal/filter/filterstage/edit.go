@@ -54,9 +54,11 @@ func (e edited) Protected(*datapath.Instance) (before, added []netip.AddrPort, e
 	return e.pick(func(filterplane.Service) bool { return true })
 }
 
-// Forwarded are those of them that are behind this host.
+// Forwarded are the added services that are behind this host. Those from before were accepted when the host still had their
+// address: they must not keep the user from changing something else.
 func (e edited) Forwarded(*datapath.Instance) (before, added []netip.AddrPort, err error) {
-	return e.pick(func(s filterplane.Service) bool { return s.Forwarded })
+	_, added, err = e.pick(func(s filterplane.Service) bool { return s.Forwarded })
+	return nil, added, err
 }
 
 func (e edited) pick(is func(filterplane.Service) bool) (before, added []netip.AddrPort, err error) {

@@ -97,7 +97,7 @@ type prepared struct {
 // Part implements stage.Prepared.
 func (p *prepared) Part() datapath.Part { return filterplane.NewPart() }
 
-// Commit implements stage.Prepared. The members of sets cannot be put back: nothing may come behind it that is likely to fail.
+// Commit implements stage.Prepared. If rest fails, the engine puts the program in front back.
 func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
 	if err := p.Apply(inst, p.start.Log); err != nil {
 		return err
