@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
@@ -67,8 +69,12 @@ func newBeginBed(t *testing.T) *beginBed {
 	return &beginBed{t, in}
 }
 
-// attach attaches what a file says, and tells what the load balancer does before that which comes last is begun.
-func (b *beginBed) attach(text string, during func(lb.State)) error {
+// errBehind is what a stage behind the load balancer fails with.
+var errBehind = errors.New("a stage behind fails")
+
+// attach attaches what a file says. With failed, a stage behind the load balancer fails: failed gets what the load balancer of
+// the new program is left with.
+func (b *beginBed) attach(text string, failed func(lb.State)) error {
 	b.t.Helper()
 	path := filepath.Join(b.t.TempDir(), "c.toml")
 	if err := os.WriteFile(path, []byte("interfaces = [\"nb0\"]\n"+text), 0o600); err != nil {
@@ -95,11 +101,9 @@ func (b *beginBed) attach(text string, during func(lb.State)) error {
 		b.must(err)
 		u.prepared = append(u.prepared, prepared)
 	}
-	u.prepared = append(u.prepared, afterwards{u.prepared[0], func(inst *datapath.Instance) {
-		if during != nil {
-			during(b.state(inst))
-		}
-	}})
+	if failed != nil {
+		u.prepared[1] = failing{u.prepared[1], func(inst *datapath.Instance) { failed(b.state(inst)) }}
+	}
 	defer u.close()
 	if err := u.attach(b.t.Context(), start, false); err != nil {
 		return err
@@ -113,17 +117,15 @@ func (b *beginBed) attach(text string, during func(lb.State)) error {
 	return nil
 }
 
-// afterwards sees what is left of the others' commits when one of them has failed.
-type afterwards struct {
+// failing is a stage with one behind it whose Commit fails. It looks at what the stage leaves then.
+type failing struct {
 	stage.Prepared
 	failed func(*datapath.Instance)
 }
 
-func (a afterwards) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
-	err := rest()
-	if err != nil {
-		a.failed(inst)
-	}
+func (f failing) Commit(ctx context.Context, inst *datapath.Instance, rest func() error) error {
+	err := f.Prepared.Commit(ctx, inst, func() error { return errors.Join(rest(), errBehind) })
+	f.failed(inst)
 	return err
 }
 
@@ -150,7 +152,7 @@ func (b *beginBed) state(inst *datapath.Instance) lb.State {
 	return s
 }
 
-// picture is all that the programs know of VIPs and backends.
+// picture is all that the programs know of rules, VIPs and backends.
 func (b *beginBed) picture() string {
 	b.t.Helper()
 	inst := b.open()
@@ -159,7 +161,9 @@ func (b *beginBed) picture() string {
 	b.must(err)
 	vips, err := plane.VIPs()
 	b.must(err)
-	text := fmt.Sprintf("%+v\n", vips)
+	rules, err := filterplane.Read(inst)
+	b.must(err)
+	text := fmt.Sprintf("%+v\n%+v\n", rules.Rules, vips)
 	for k, v := range vips {
 		ring, err := plane.Ring(v.Number)
 		b.must(err)
@@ -221,11 +225,13 @@ func beginBackends(addrs ...string) string {
 	return text
 }
 
-// TestBeginPutsLBBack has the filter of a file be refused when its VIPs are in force already: VIPs, rings, backends,
+// TestBeginPutsBack has a stage fail when the rules and the VIPs of a file are in force already: rules, VIPs, rings, backends,
 // next hops and the flows that the table has are as they were.
-func TestBeginPutsLBBack(t *testing.T) {
+func TestBeginPutsBack(t *testing.T) {
 	const anotherRing = "another ring"
-	const elsewhere = "[[filter.rule]]\nname = \"r\"\naction = \"count\"\ninterfaces = [\"nb9\"]\nexpression = \"icmp\"\n"
+	rule := func(name string) string {
+		return fmt.Sprintf("[[filter.rule]]\nname = %q\naction = \"count\"\nexpression = \"tcp\"\n", name)
+	}
 	for what, then := range map[string]string{
 		"another backend":  beginBackends("10.0.0.11", "10.0.0.13"),
 		"all others":       beginBackends("10.0.0.13", "10.0.0.14"),
@@ -236,7 +242,7 @@ func TestBeginPutsLBBack(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := newBeginBed(t)
-			b.must(b.attach(beginBackends("10.0.0.11", "10.0.0.12"), nil))
+			b.must(b.attach(beginBackends("10.0.0.11", "10.0.0.12")+rule("old"), nil))
 			defer func() {
 				inst := b.open()
 				defer inst.Close()
@@ -257,14 +263,17 @@ func TestBeginPutsLBBack(t *testing.T) {
 			inst := b.open()
 			before, was := b.picture(), b.state(inst)
 			inst.Close()
+			if !strings.Contains(before, "old") {
+				t.Fatalf("no rule in\n%s", before)
+			}
 
-			err := b.attach(then+elsewhere, func(s lb.State) {
+			err := b.attach(then+rule("new"), func(s lb.State) {
 				// Rings of another size are in maps of their own, which go with the program.
 				if what != anotherRing && !reflect.DeepEqual(s.VIPs, was.VIPs) {
 					t.Errorf("the new program was left with\n%+v\nwas\n%+v", s.VIPs, was.VIPs)
 				}
 			})
-			if err == nil || !strings.Contains(err.Error(), "not on nb9") {
+			if !errors.Is(err, errBehind) {
 				t.Fatalf("attached: %v", err)
 			}
 			if after := b.picture(); after != before {
