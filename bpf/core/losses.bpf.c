@@ -47,6 +47,18 @@ struct {
 	__type(value, __u32);
 } losses_by SEC(".maps");
 
+/*
+ * The generation that has counted the event that this CPU is in, or 0. The generation that is in force may change between
+ * two of its programs on the same event, of which the one behind takes over: it must not count the event once more. Writer:
+ * the programs; datapath clears it before losses_by changes.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} losses_counted SEC(".maps");
+
 /* The generation of this object. */
 const volatile __u32 generation;
 
@@ -60,13 +72,22 @@ const volatile __u32 former_worker_map;
 /* The number of possible CPUs, for cpumap_enqueued. */
 const volatile __u32 cpu_count = 1;
 
+/* All generations call it for the same events, in the order in which they were attached. */
 static __always_inline bool in_force(void)
 {
 	__u32 zero = 0;
-	__u32 *by;
+	__u32 *by, *counted;
 
 	by = bpf_map_lookup_elem(&losses_by, &zero);
-	return by && *by == generation;
+	counted = bpf_map_lookup_elem(&losses_counted, &zero);
+	if (!by || !counted)
+		return false;
+	if (*by != generation || (*counted && *counted != generation)) {
+		*counted = 0;
+		return false;
+	}
+	*counted = generation;
+	return true;
 }
 
 static __always_inline bool lose_at(__u32 ifindex, __u32 loss, __u64 packets)
@@ -87,7 +108,7 @@ static __always_inline bool lose_at(__u32 ifindex, __u32 loss, __u64 packets)
 
 static __always_inline void lose(const struct net_device *dev, __u32 loss, __u64 packets)
 {
-	if (in_force() && BPF_CORE_READ(dev, nd_net.net, ns.inum) == netns)
+	if (BPF_CORE_READ(dev, nd_net.net, ns.inum) == netns && in_force())
 		lose_at(BPF_CORE_READ(dev, ifindex), loss, packets);
 }
 

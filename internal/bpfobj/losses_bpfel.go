@@ -30,6 +30,7 @@ const (
 	LossesMapCpumapEnqueued  = "cpumap_enqueued"
 	LossesMapLosses          = "losses"
 	LossesMapLossesBy        = "losses_by"
+	LossesMapLossesCounted   = "losses_counted"
 	LossesMapPorts           = "ports"
 	LossesProgCpumapEnqueue  = "cpumap_enqueue"
 	LossesProgCpumapKthread  = "cpumap_kthread"
@@ -100,6 +101,7 @@ type LossesMapSpecs struct {
 	CpumapEnqueued *ebpf.MapSpec `ebpf:"cpumap_enqueued"`
 	Losses         *ebpf.MapSpec `ebpf:"losses"`
 	LossesBy       *ebpf.MapSpec `ebpf:"losses_by"`
+	LossesCounted  *ebpf.MapSpec `ebpf:"losses_counted"`
 	Ports          *ebpf.MapSpec `ebpf:"ports"`
 }
 
@@ -138,6 +140,7 @@ type LossesMaps struct {
 	CpumapEnqueued *ebpf.Map `ebpf:"cpumap_enqueued"`
 	Losses         *ebpf.Map `ebpf:"losses"`
 	LossesBy       *ebpf.Map `ebpf:"losses_by"`
+	LossesCounted  *ebpf.Map `ebpf:"losses_counted"`
 	Ports          *ebpf.Map `ebpf:"ports"`
 }
 
@@ -146,6 +149,7 @@ func (m *LossesMaps) Close() error {
 		m.CpumapEnqueued,
 		m.Losses,
 		m.LossesBy,
+		m.LossesCounted,
 		m.Ports,
 	)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/host/pins"
 )
 
@@ -79,9 +80,17 @@ func LeaveDeadGeneration(t *testing.T, inst *Instance, parts []Part, ports ...*n
 	}
 	number, err := generationNumber(gen)
 	if err == nil {
-		err = dead.watchLosses(gen, number, nil)
+		err = dead.watchLosses(gen, number, inst)
 	}
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// CountLossesBy makes a generation the one that counts losses, and nothing else.
+func CountLossesBy(t *testing.T, inst *Instance, generation uint32) {
+	t.Helper()
+	if err := inst.maps[bpfobj.LossesMapLossesBy].Put(uint32(0), generation); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -129,7 +129,7 @@ func (i *Instance) configureLosses(spec *ebpf.CollectionSpec, number uint32, old
 }
 
 // lossMaps names the maps of losses, which generations share.
-var lossMaps = []string{bpfobj.LossesMapLosses, bpfobj.LossesMapLossesBy}
+var lossMaps = []string{bpfobj.LossesMapLosses, bpfobj.LossesMapLossesBy, bpfobj.LossesMapLossesCounted}
 
 // adoptLosses shares the maps of losses with old: all of them, or none if one does not fit, which another version of culvert
 // may have made.
@@ -152,11 +152,17 @@ func (i *Instance) adoptLosses(old *Instance) error {
 }
 
 // countLosses makes generation number the one that counts losses and calls swap. If swap fails, the former one counts again.
+// Both are attached, so each loss is counted by the one or by the other: see losses_counted in bpf/core/losses.bpf.c.
 func (i *Instance) countLosses(number uint32, swap func() error) error {
 	var before uint32
 	m := i.maps[bpfobj.LossesMapLossesBy]
 	if err := m.Lookup(uint32(0), &before); err != nil {
 		return fmt.Errorf("reading who counts the losses of %s: %w", i.Name(), err)
+	}
+	// No CPU is in an event that the new generation's programs do not see: from now on, they clear what the former ones leave.
+	WaitForRCU()
+	if err := i.maps[bpfobj.LossesMapLossesCounted].Put(uint32(0), make([]uint32, ebpf.MustPossibleCPU())); err != nil {
+		return fmt.Errorf("counting the losses of %s: %w", i.Name(), err)
 	}
 	if err := m.Put(uint32(0), number); err != nil {
 		return fmt.Errorf("counting the losses of %s: %w", i.Name(), err)

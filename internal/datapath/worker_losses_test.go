@@ -136,6 +136,46 @@ func TestWorkerLossesFromTracepoints(t *testing.T) {
 	}
 }
 
+// TestLossDuringTakeOver has the next generation take over between the programs of both on one event: it is counted once, and so
+// are those before and after it.
+func TestLossDuringTakeOver(t *testing.T) {
+	testbed.InNamespace(t)
+	cpus := online(t)
+	var one unix.CPUSet
+	one.Set(cpus[0])
+	if err := unix.SchedSetaffinity(0, &one); err != nil { // of this thread, which ends with the test
+		t.Fatal(err)
+	}
+	in := testbed.AddVeth(t, "v0", "v1")
+	cfg := scionbed.Config(1, 2)
+	inst := attachWorkers(t, cfg, datapath.Workers{CPUs: []int{cpus[1]}}, false, "v0")
+	defer func() { inst.Close() }()
+	flood(t, inst, scionbed.TransitFrame(t, in, scionbed.Key), "v0", cpus[0], 1)
+	workers, err := inst.WorkerMap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := datapath.Generations(inst.Dir())[0]
+	datapath.LeaveDeadGeneration(t, inst.Instance, scionbed.Parts(cfg), in)
+	next := datapath.Generations(inst.Dir())[0]
+	dropped := func(generation int) {
+		t.Helper()
+		runTracepoint(t, filepath.Join(inst.Dir(), strconv.Itoa(generation)), "xdp_cpumap_kthread", uint64(workers), 8, 1, 0, 0)
+	}
+	for want, during := range []func(){
+		func() {},
+		func() { datapath.CountLossesBy(t, inst.Instance, uint32(next)) },
+		func() {},
+	} {
+		dropped(former)
+		during()
+		dropped(next)
+		if port, _, _ := testbed.Counted(t, inst, "v0"); port.Losses["worker"] != uint64(want+1) {
+			t.Errorf("lost %v, want %d", port.Losses, want+1)
+		}
+	}
+}
+
 // runTracepoint runs the program that a generation has on a tracepoint, with the given arguments.
 func runTracepoint(t *testing.T, gen, tracepoint string, args ...uint64) {
 	t.Helper()
