@@ -4,19 +4,23 @@ package announce
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 const (
 	// deferral is how long gobgp waits for a neighbor's prefixes before it announces, in seconds. The Speaker does not use
 	// them.
 	deferral = 1
-	// writeWait bounds how long the end of a session waits for its withdrawals to be written. It takes no time unless the
-	// machine is busy or the neighbor does not read.
+	// writeWait bounds how long the end of a session waits until the neighbor has its withdrawals. It takes no time unless the
+	// machine or the link is busy, or the neighbor does not read.
 	writeWait = 5 * time.Second
 )
 
@@ -65,18 +69,39 @@ func (x *session) sent(withdrawn int) {
 	x.unsent.Add(int64(-withdrawn))
 }
 
-// leave closes the connection without a notification, once all withdrawals have been written. gobgp notifies a neighbor that
+// leave closes the connection without a notification, once the neighbor has all withdrawals. gobgp notifies a neighbor that
 // offers no graceful restart all the same.
 func (x *session) leave() {
-	for end := time.Now().Add(writeWait); x.unsent.Load() > 0 && x.isEstablished(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(writeWait); x.isEstablished() && !x.delivered(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			x.log.Warn("not all withdrawals were sent before the BGP session ended: the neighbor keeps these prefixes for the restart time",
-				"prefixes", x.unsent.Load(), "restart_time", x.restartTime)
+			x.log.Warn("the neighbor may not have got all withdrawals before the BGP session ended: it keeps those prefixes for the restart time",
+				"unsent", x.unsent.Load(), "restart_time", x.restartTime)
 			break
 		}
 	}
 	// It returns an error only if the server was not started.
 	_ = x.bgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: true})
+}
+
+// delivered reports whether all withdrawals have been written, and the neighbor has acknowledged what was written. TCP goes on
+// sending after a connection was closed, but only until the neighbor sends something: the answer to that is a reset, and what
+// has not been sent by then is discarded.
+func (x *session) delivered() bool {
+	if x.unsent.Load() > 0 {
+		return false
+	}
+	family := uint8(unix.AF_INET6)
+	if x.Address.Is4() {
+		family = unix.AF_INET
+	}
+	sockets, err := netlink.SocketDiagTCP(family)
+	if err != nil {
+		return !errors.Is(err, netlink.ErrDumpInterrupted) // a kernel without inet_diag does not tell
+	}
+	return !slices.ContainsFunc(sockets, func(s *netlink.Socket) bool {
+		to, _ := netip.AddrFromSlice(s.ID.Destination)
+		return to.Unmap() == x.Address.WithZone("") && s.ID.DestinationPort == bgp.BGP_PORT && s.WQueue > 0
+	})
 }
 
 func (x *session) isEstablished() bool {

@@ -158,6 +158,59 @@ func TestWithdrawnEarly(t *testing.T) {
 	}
 }
 
+// TestWithdrawnOverSlowLink withdraws prefixes behind so much else that the connection ends before they are on the way, while
+// the router sends: its packets meet no connection any more, and what was not on the way by then is lost.
+func TestWithdrawnOverSlowLink(t *testing.T) {
+	b := newBed(t)
+	const churn = "protocol static churn { ipv4; route 198.51.100.0/24 blackhole; }\n"
+	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"), churn)
+	s := b.speak(b.machines[0], restarting("10.9.1.254", 10*time.Minute))
+	s.set(vip4, vip6)
+	router.wantRoutes(vip4, "10.9.1.1")
+	router.wantRoutes(vip6, "fd09:1::1")
+	b.machines[0].slow(t, 600)
+	for range 12 {
+		s.set(vip4, vip6, other4)
+		time.Sleep(10 * time.Millisecond) // or gobgp would put both into one message
+		s.set(vip4, vip6)
+		time.Sleep(10 * time.Millisecond)
+	}
+	closed := make(chan struct{})
+	go func() {
+		for range 10 {
+			router.ask("disable", "churn")
+			router.ask("enable", "churn")
+			time.Sleep(200 * time.Millisecond)
+		}
+		close(closed)
+	}()
+	fmt.Fprint(s.in, "set\nclose\n")
+	check(t, s.in.Flush())
+	<-s.answers
+	<-s.answers
+	<-closed
+	router.wantRoutes(vip4, "")
+	router.wantRoutes(vip6, "")
+}
+
+// slow limits what the host sends to a rate in bytes a second, and uses up the burst that it may send at first.
+func (h host) slow(t *testing.T, rate int) {
+	t.Helper()
+	const burst = 2000
+	check(t, netns.Set(h.ns))
+	tbf := fmt.Sprintf("qdisc replace dev cvr root tbf rate %dbps burst %d limit 1mb", rate, burst)
+	if out, err := exec.Command("tc", strings.Fields(tbf)...).CombinedOutput(); err != nil {
+		t.Fatalf("tc %s: %v: %s", tbf, err, out)
+	}
+	c, err := net.ListenUDP("udp4", nil)
+	check(t, err)
+	defer c.Close()
+	for range 2 {
+		_, err = c.WriteTo(make([]byte, burst/2), &net.UDPAddr{IP: net.IPv4(10, 9, 1, 254), Port: 9})
+		check(t, err)
+	}
+}
+
 // TestRestartTime ends a speaker, and starts no other one: the router keeps what was announced for that time, and no longer.
 func TestRestartTime(t *testing.T) {
 	const within = 2 * time.Second
