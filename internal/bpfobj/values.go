@@ -51,7 +51,8 @@ func Flag(on bool) uint8 {
 	return 0
 }
 
-// XDPMD is struct xdp_md of linux/bpf.h, for ebpf.RunOptions.Context. DataEnd is the length of the frame.
+// XDPMD is struct xdp_md of linux/bpf.h, for ebpf.RunOptions.Context. Data, DataEnd and DataMeta
+// are offsets into the frame: DataEnd is the length of its first buffer.
 type XDPMD struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }

@@ -52,7 +52,7 @@ func ReplaceNetNS(t *testing.T, i *Instance, dir string, inode uint32) {
 func (i *Instance) Flood(frame []byte, index, count int) error {
 	_, err := i.prog.Run(&ebpf.RunOptions{
 		Data:    frame,
-		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(index)},
+		Context: bpfobj.XDPMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(index)},
 		Repeat:  uint32(count),
 		Flags:   unix.BPF_F_TEST_XDP_LIVE_FRAMES,
 	})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"culvert/internal/bpfobj"
 	"culvert/internal/host/pins"
 )
 
@@ -114,18 +113,8 @@ func (m *meta) toMap() (*ebpf.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	em, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name:       metaMap,
-		Type:       ebpf.Array,
-		KeySize:    4,
-		ValueSize:  uint32(len(b)),
-		MaxEntries: 1,
-	})
+	em, err := blobMap(metaMap, b)
 	if err != nil {
-		return nil, fmt.Errorf("creating the map that describes %s: %w", m.Name, bpfobj.LoadError(err))
-	}
-	if err := em.Put(uint32(0), b); err != nil {
-		em.Close()
 		return nil, fmt.Errorf("describing %s: %w", m.Name, err)
 	}
 	return em, nil
@@ -133,14 +122,9 @@ func (m *meta) toMap() (*ebpf.Map, error) {
 
 // metaFromPin reads the description that is pinned at path.
 func metaFromPin(path string) (m meta, err error) {
-	em, err := ebpf.LoadPinnedMap(path, nil)
+	b, err := blobFromPin(path)
 	if err != nil {
 		return m, err
-	}
-	defer em.Close()
-	b, err := em.LookupBytes(uint32(0))
-	if err != nil {
-		return m, fmt.Errorf("reading %s: %w", path, err)
 	}
 	if err := json.Unmarshal(bytes.TrimRight(b, "\x00"), &m); err != nil {
 		return m, fmt.Errorf("reading %s: %w", path, err)

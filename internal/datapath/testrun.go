@@ -13,8 +13,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type xdpMD = bpfobj.XDPMD
-
 // TestRun runs one frame through the data plane as if an interface had received it, starting with the programs in front. It
 // returns the XDP action and the frame as the programs left it. The frame is counted like any other.
 func (i *Instance) TestRun(frame []byte, iface string) (action uint32, out []byte, err error) {
@@ -30,7 +28,7 @@ func (i *Instance) TestRunIndex(frame []byte, ifindex int) (action uint32, out [
 	opts := ebpf.RunOptions{
 		Data:    frame,
 		DataOut: make([]byte, len(frame)+64),
-		Context: xdpMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)},
+		Context: bpfobj.XDPMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(ifindex)},
 	}
 	if i.temporary {
 		action, err = i.Entry().Run(&opts)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bench/report"
+	"culvert/internal/bpfobj"
 )
 
 // Verdicts of XDP programs: enum xdp_action in include/uapi/linux/bpf.h.
@@ -219,7 +220,7 @@ func (t *trial) run(w *wrapper, first, packets int) (float64, uint32, error) {
 		if err := from.Netns.Enter(); err != nil {
 			return 0, 0, err
 		}
-		o.Context = XDPContext{DataEnd: uint32(len(t.table.base)), IngressIfindex: uint32(from.Index)}
+		o.Context = bpfobj.XDPMD{DataEnd: uint32(len(t.table.base)), IngressIfindex: uint32(from.Index)}
 	}
 	start, err := threadTime()
 	if err != nil {
@@ -231,15 +232,6 @@ func (t *trial) run(w *wrapper, first, packets int) (float64, uint32, error) {
 	}
 	end, err := threadTime()
 	return float64(end-start) / float64(packets), verdict, err
-}
-
-// XDPContext is struct xdp_md of include/uapi/linux/bpf.h, the context of a test run.
-type XDPContext struct {
-	// Data, DataEnd and DataMeta are offsets into the run's input: the beginning and the end of the packet, and the beginning
-	// of the metadata in front of it.
-	Data, DataEnd, DataMeta uint32
-	// IngressIfindex and EgressIfindex are interface indexes, RxQueueIndex is a queue of the former.
-	IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
 
 // check puts the first frames through the subject once each, all of them if frames is 0, and compares the verdicts.

@@ -11,6 +11,7 @@ import (
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/peer"
 	"culvert/internal/bench/scenario"
+	"culvert/internal/bpfobj"
 	"culvert/internal/testbed"
 
 	"github.com/cilium/ebpf"
@@ -69,7 +70,7 @@ func runOnce(t *testing.T, d peer.SingleProgram, in load.End, frame []byte) []by
 	o := ebpf.RunOptions{
 		Data:    frame,
 		DataOut: make([]byte, len(frame)+64),
-		Context: load.XDPContext{DataEnd: uint32(len(frame)), IngressIfindex: uint32(in.Index)},
+		Context: bpfobj.XDPMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(in.Index)},
 	}
 	err := in.Netns.Do(func() error {
 		verdict, err := prog.Run(&o)

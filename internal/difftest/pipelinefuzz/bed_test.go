@@ -21,6 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
 	"culvert/internal/difftest/scionjudge"
 	"culvert/internal/filter/pcap"
@@ -272,9 +273,6 @@ func (b *bed) findMaps() (err error) {
 // servicesAt is the host of the AS with its services.
 func (b *bed) servicesAt() netip.Addr { return b.net.Hosts[1].Addr }
 
-// xdpMD is struct xdp_md of linux/bpf.h.
-type xdpMD struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
-
 // trial is a frame that comes in.
 type trial struct {
 	frame []byte
@@ -303,7 +301,7 @@ func (b *bed) run(tr trial) (o outcome, err error) {
 	}
 	opts := ebpf.RunOptions{
 		Data: tr.frame, DataOut: make([]byte, len(tr.frame)+256),
-		Context: xdpMD{DataEnd: uint32(first), IngressIfindex: uint32(b.net.Devices[tr.in].IfIndex)},
+		Context: bpfobj.XDPMD{DataEnd: uint32(first), IngressIfindex: uint32(b.net.Devices[tr.in].IfIndex)},
 	}
 	if o.action, err = b.prog.Run(&opts); err != nil {
 		return o, fmt.Errorf("running a frame of %d bytes, %d in the first buffer: %w", len(tr.frame), first, err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/cbpf"
 	"culvert/internal/filter/cbpf/cbpftest"
 	"culvert/internal/filter/pcap"
@@ -136,7 +137,7 @@ func TestSeveralBuffers(t *testing.T) {
 // anyFirstBuffer tells whether a test run may have a first buffer as short as one likes.
 func anyFirstBuffer(t *testing.T, c *court) bool {
 	t.Helper()
-	_, err := c.Run.Run(&ebpf.RunOptions{Data: make([]byte, 60), Context: xdpMD{DataEnd: 20}})
+	_, err := c.Run.Run(&ebpf.RunOptions{Data: make([]byte, 60), Context: bpfobj.XDPMD{DataEnd: 20}})
 	if err != nil && !errors.Is(err, unix.EINVAL) {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/filter/cbpf"
 )
 
@@ -177,7 +178,7 @@ func (c *court) linear(t testing.TB, frame []byte, first int) []byte {
 	}
 	o := ebpf.RunOptions{Data: frame}
 	if first > 0 {
-		o.Context = xdpMD{DataEnd: uint32(first)}
+		o.Context = bpfobj.XDPMD{DataEnd: uint32(first)}
 	}
 	if _, err := c.Run.Run(&o); err != nil {
 		t.Fatalf("running %d bytes, %d in the first buffer: %v", len(frame), first, err)
@@ -190,9 +191,6 @@ func (c *court) linear(t testing.TB, frame []byte, first int) []byte {
 	}
 	return v[1 : 1+c.n]
 }
-
-// xdpMD is struct xdp_md.
-type xdpMD struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
 
 func (c *court) judge(t testing.TB, frame []byte) []byte {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/scenario"
+	"culvert/internal/bpfobj"
 	"culvert/internal/testbed"
 
 	"github.com/cilium/ebpf"
@@ -204,7 +205,7 @@ func TestFibForwards(t *testing.T) {
 		err := b.under.Do(func() error {
 			o := &ebpf.RunOptions{
 				Data: frame, DataOut: make([]byte, len(frame)), Repeat: 1,
-				Context: load.XDPContext{DataEnd: uint32(len(frame)), IngressIfindex: uint32(b.path.In.Index)},
+				Context: bpfobj.XDPMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(b.path.In.Index)},
 			}
 			verdict, err = d.prog.Run(o)
 			out = o.DataOut
