@@ -3,21 +3,24 @@
 package filterplane
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf/asm"
 )
 
-// asmBuilder puts code together in which a place may have several labels, and parts may turn out to be reached by
-// nothing.
+// asmBuilder assembles code in which an instruction may have several labels, and some instructions may turn out to be
+// unreachable.
 type asmBuilder struct {
 	ins     asm.Instructions
 	pending []string          // labels of the next instruction
-	alias   map[string]string // labels that mean the place of another
+	alias   map[string]string // maps a label to the one that its instruction has
 }
 
+// label gives the next instruction a label.
 func (b *asmBuilder) label(name string) { b.pending = append(b.pending, name) }
 
+// emit appends instructions.
 func (b *asmBuilder) emit(ins ...asm.Instruction) {
 	for _, i := range ins {
 		if len(b.pending) > 0 {
@@ -35,7 +38,7 @@ func (b *asmBuilder) emit(ins ...asm.Instruction) {
 	}
 }
 
-// add puts what another builder has behind the rest.
+// add appends the instructions and the labels of another builder.
 func (b *asmBuilder) add(other *asmBuilder) {
 	for name, to := range other.alias {
 		b.rename(name, to)
@@ -51,15 +54,16 @@ func (b *asmBuilder) rename(name, to string) {
 	b.alias[name] = to
 }
 
-// finish returns the code without what is never reached, which the verifier would refuse.
+// finish returns the code without unreachable instructions, which the verifier would reject. It returns an error if a label is
+// not unique or missing, or if the code runs past its last instruction.
 func (b *asmBuilder) finish() (asm.Instructions, error) {
-	places := make(map[string]int)
+	targets := make(map[string]int)
 	for n, i := range b.ins {
 		if s := i.Symbol(); s != "" {
-			if _, twice := places[s]; twice {
-				return nil, fmt.Errorf("two places are called %s", s)
+			if _, twice := targets[s]; twice {
+				return nil, fmt.Errorf("two instructions have the label %s", s)
 			}
-			places[s] = n
+			targets[s] = n
 		}
 	}
 	for n, i := range b.ins {
@@ -72,7 +76,7 @@ func (b *asmBuilder) finish() (asm.Instructions, error) {
 		n := open[len(open)-1]
 		open = open[:len(open)-1]
 		if n >= len(b.ins) {
-			return nil, fmt.Errorf("the code goes on behind its end")
+			return nil, errors.New("the code runs past its last instruction")
 		}
 		if reached[n] {
 			continue
@@ -80,11 +84,11 @@ func (b *asmBuilder) finish() (asm.Instructions, error) {
 		reached[n] = true
 		jump := b.ins[n].OpCode.JumpOp()
 		if jump != asm.InvalidJumpOp && jump != asm.Call && jump != asm.Exit {
-			to, ok := places[b.ins[n].Reference()]
+			target, ok := targets[b.ins[n].Reference()]
 			if !ok {
-				return nil, fmt.Errorf("a jump to %q, which is nowhere", b.ins[n].Reference())
+				return nil, fmt.Errorf("a jump to %q: there is no such label", b.ins[n].Reference())
 			}
-			open = append(open, to)
+			open = append(open, target)
 		}
 		if jump != asm.Ja && jump != asm.Exit {
 			open = append(open, n+1)
@@ -99,7 +103,7 @@ func (b *asmBuilder) finish() (asm.Instructions, error) {
 	return withoutIdleJumps(ins), nil
 }
 
-// withoutIdleJumps leaves out jumps to what follows them.
+// withoutIdleJumps returns ins without jumps to the next instruction.
 func withoutIdleJumps(ins asm.Instructions) asm.Instructions {
 	var kept asm.Instructions
 	for n, i := range ins {

@@ -14,35 +14,37 @@ import (
 )
 
 /*
-The rules as functions. The one that the program calls, filter_rules, calls others with some hundred rules each: a
-jump is not long enough for thousands. In these R8 holds the context and R9 the start of the packet throughout, R6 and
-R7 belong to the expressions. The stack:
+Rules become functions. The program calls filter_rules. If there are many rules, filter_rules calls further functions with some
+hundred rules each, because the offset of a jump is too small for thousands of rules. In each function R8 holds the context
+and R9 the start of the packet; R6 and R7 belong to the expressions. The stack:
 
 	-64..-1   the scratch memory of classic BPF
-	-72       struct look
+	-72       a pointer to struct flow_keys
 	-80       the ingress interface
 
-Each rule is there twice. The first time it reads the packet directly, of which haveBytes bytes are there. The second
-time, for packets and buffers that are shorter, all is read by a function, which knows what is behind the first buffer;
-rules that follow then are asked there, too. No rule leaves the verifier wiser than it was in front of it: it would walk
-all that follow once more for each thing that it may know.
+Each rule has two copies. The near copy is for packets with at least haveBytes bytes in their first buffer, and reads them
+directly. The far copy is for all other packets: a function reads all bytes, which also finds those in later buffers. A packet
+that the near copy cannot judge goes on in the far copy of the same rule, and stays there for all rules that follow.
+
+No path through a rule may leave the verifier with more knowledge than it had before the rule: for each difference it would
+walk through all rules that follow once more.
 */
 const (
 	slotScratch = -64
-	slotLook    = -72
+	slotKeys    = -72
 	slotIfindex = -80
 )
 
-// haveBytes is how many bytes the first of the two copies takes for granted: what a card receives is never shorter.
+// haveBytes is how many bytes a packet has at least in the near copy. Frames that a NIC receives are not shorter.
 const haveBytes = 60
 
-// lenShift is where the length of a packet stands in an answer, above the reason (FILTER_LEN_SHIFT).
+// lenShift is the shift of the packet's length in the result of filter_rules, above the reason (FILTER_LEN_SHIFT).
 const lenShift = 12
 
-// chunkSize is up to how many instructions a function takes in another rule.
+// chunkSize is the number of instructions from which on a function takes no further rule.
 const chunkSize = 6000
 
-// Functions of bpf/filter*.h: those that the code calls, and those that come before and behind the rules.
+// Functions of bpf/filter/*.h. The rules call the first group; the program calls the second group before and after the rules.
 const (
 	fnRules    = "filter_rules"
 	fnHit      = "filter_hit"
@@ -56,18 +58,19 @@ const (
 	fnTop  = "filter_top"
 )
 
-// ruleStep is a rule with all names turned into what the programs know.
+// ruleStep is a rule as the programs know it, with numbers in the place of names.
 type ruleStep struct {
-	action    Action
-	place     int // of its counters
-	anywhere  bool
-	ifindex   []int
-	sets      []setStep
-	code      []bpf.RawInstruction
-	limit     int  // with Limit
-	addressed bool // its rate is one per address
+	action       Action
+	counter      int // index of the first of its two counters
+	anyInterface bool
+	ifindexes    []int // unless anyInterface
+	sets         []setStep
+	code         []bpf.RawInstruction
+	limit        int  // number of the limit, with Limit
+	perAddress   bool // the rate is per address or prefix
 }
 
+// setStep is a set that the source, or with dst the destination, has to be in. With not it must not be in the set.
 type setStep struct {
 	set       int
 	dst       bool
@@ -75,7 +78,7 @@ type setStep struct {
 	not       bool
 }
 
-// rulesBody is the code of the rules: the function that the program calls, and those that it calls.
+// rulesBody returns the code of filter_rules, and that of the functions that it calls if there are many rules.
 func rulesBody(steps []ruleStep) (body asm.Instructions, chunks []asm.Instructions, err error) {
 	for len(steps) > 0 {
 		code, n, err := rulesFunction(steps)
@@ -95,9 +98,9 @@ func rulesBody(steps []ruleStep) (body asm.Instructions, chunks []asm.Instructio
 			asm.Mov.Reg(asm.R1, asm.R8),
 			asm.Mov.Reg(asm.R2, asm.R9),
 			asm.Call.Label(chunkName(n)),
-			asm.JNE.Imm(asm.R0, 0, "answered"))
+			asm.JNE.Imm(asm.R0, 0, "decided"))
 	}
-	b.label("answered")
+	b.label("decided")
 	b.emit(asm.Return())
 	body, err = b.finish()
 	return body, chunks, err
@@ -105,12 +108,12 @@ func rulesBody(steps []ruleStep) (body asm.Instructions, chunks []asm.Instructio
 
 func chunkName(n int) string { return fmt.Sprintf("%s_%d", fnRules, n) }
 
-// rulesFunction is the code of as many of the rules as go into one function.
+// rulesFunction returns the code of the first n rules, which are as many as one function takes.
 func rulesFunction(steps []ruleStep) (code asm.Instructions, n int, err error) {
 	near, far := &bodyWriter{}, &bodyWriter{far: true}
 	for ; n < len(steps) && (n == 0 || len(near.ins)+len(far.ins) < chunkSize); n++ {
 		for _, w := range []*bodyWriter{near, far} {
-			if err := w.step(&steps[n], n); err != nil {
+			if err := w.rule(&steps[n], n); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -119,8 +122,8 @@ func rulesFunction(steps []ruleStep) (code asm.Instructions, n int, err error) {
 	far.end(n)
 	w := &asmBuilder{}
 	w.emit(asm.Mov.Reg(asm.R8, asm.R1), asm.LoadMem(asm.R9, asm.R8, 0, asm.Word))
-	w.emit(asm.StoreMem(asm.RFP, slotLook, asm.R2, asm.DWord))
-	if slices.ContainsFunc(steps[:n], func(s ruleStep) bool { return !s.anywhere }) {
+	w.emit(asm.StoreMem(asm.RFP, slotKeys, asm.R2, asm.DWord))
+	if slices.ContainsFunc(steps[:n], func(s ruleStep) bool { return !s.anyInterface }) {
 		w.emit(
 			asm.LoadMem(asm.R1, asm.R8, 12, asm.Word),
 			asm.StoreMem(asm.RFP, slotIfindex, asm.R1, asm.DWord))
@@ -129,39 +132,40 @@ func rulesFunction(steps []ruleStep) (code asm.Instructions, n int, err error) {
 		asm.LoadMem(asm.R1, asm.R8, 4, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.R9),
 		asm.Add.Imm(asm.R2, haveBytes),
-		asm.JGT.Reg(asm.R2, asm.R1, far.label(0)))
+		asm.JGT.Reg(asm.R2, asm.R1, far.ruleLabel(0)))
 	w.add(&near.asmBuilder)
 	w.add(&far.asmBuilder)
 	code, err = w.finish()
 	return code, n, err
 }
 
-// bodyWriter writes one of the two copies of rules.
+// bodyWriter writes the near or the far copy of rules.
 type bodyWriter struct {
 	asmBuilder
 	far bool
 }
 
-func (w *bodyWriter) label(n int) string {
+// ruleLabel returns the label of the n-th rule of a function.
+func (w *bodyWriter) ruleLabel(n int) string {
 	if w.far {
 		return fmt.Sprintf("far_%d", n)
 	}
 	return fmt.Sprintf("rule_%d", n)
 }
 
-// end is what is behind the last rule.
+// end writes what follows the last of n rules: the packet goes on, because no rule has decided.
 func (w *bodyWriter) end(n int) {
-	w.asmBuilder.label(w.label(n))
+	w.label(w.ruleLabel(n))
 	w.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
 }
 
-// step is the code of a rule. It goes on at the next one for packets that the rule leaves to others.
-func (w *bodyWriter) step(s *ruleStep, n int) error {
-	label, next := w.label(n), w.label(n+1)
+// rule writes the n-th rule. A packet that it does not decide on goes to the next rule.
+func (w *bodyWriter) rule(s *ruleStep, n int) error {
+	label, next := w.ruleLabel(n), w.ruleLabel(n+1)
 	matched, short := label+"_match", label+"_short"
-	w.asmBuilder.label(label)
-	if !s.anywhere {
-		w.cameIn(s.ifindex, label+"_on", next)
+	w.label(label)
+	if !s.anyInterface {
+		w.matchInterface(s.ifindexes, label+"_on", next)
 	}
 	if len(s.code) > 0 {
 		o := cbpf.Options{
@@ -169,7 +173,7 @@ func (w *bodyWriter) step(s *ruleStep, n int) error {
 			FarOnly: w.far,
 		}
 		if !w.far {
-			o.Have, o.Restart = haveBytes, (&bodyWriter{far: true}).label(n)
+			o.Have, o.Restart = haveBytes, (&bodyWriter{far: true}).ruleLabel(n)
 		}
 		code, err := cbpf.Program(s.code).Translate(o)
 		if err != nil {
@@ -177,11 +181,11 @@ func (w *bodyWriter) step(s *ruleStep, n int) error {
 		}
 		w.emit(code...)
 	}
-	w.asmBuilder.label(matched)
+	w.label(matched)
 	for _, set := range s.sets {
-		w.member(set, next)
+		w.matchSet(set, next)
 	}
-	w.hit(s.place)
+	w.count(s.counter)
 	switch s.action {
 	case Drop:
 		w.drop(bpfobj.PipelineReasonDROP_FILTER)
@@ -190,47 +194,47 @@ func (w *bodyWriter) step(s *ruleStep, n int) error {
 	case Limit:
 		w.emit(
 			asm.Mov.Reg(asm.R1, asm.R8),
-			asm.LoadMem(asm.R2, asm.RFP, slotLook, asm.DWord),
+			asm.LoadMem(asm.R2, asm.RFP, slotKeys, asm.DWord),
 			asm.Mov.Imm(asm.R3, int32(s.limit)),
 			asm.Call.Label(fnOver),
 			asm.JEq.Imm(asm.R0, 0, next))
-		w.hit(s.place + 1)
+		w.count(s.counter + 1)
 		w.drop(bpfobj.PipelineReasonDROP_FILTER_LIMIT)
 	case Count:
 		w.emit(asm.Ja.Label(next))
 	}
-	// A packet that ends before what the expression asks for.
-	w.asmBuilder.label(short)
+	// The packet ends before a byte that the expression reads.
+	w.label(short)
 	w.emit(
 		asm.Mov.Reg(asm.R1, asm.R8),
-		asm.LoadMem(asm.R2, asm.RFP, slotLook, asm.DWord),
+		asm.LoadMem(asm.R2, asm.RFP, slotKeys, asm.DWord),
 		asm.Call.Label(fnShort),
 		asm.Ja.Label(next))
 	return nil
 }
 
-// drop ends the rules with a reason, behind a call that has returned the length.
+// drop ends the rules with a reason. R0 holds the length of the packet, which count has left there.
 func (w *bodyWriter) drop(reason bpfobj.PipelineReason) {
 	w.emit(asm.LSh.Imm(asm.R0, lenShift), asm.Or.Imm(asm.R0, int32(reason)), asm.Return())
 }
 
-// cameIn goes on at next unless the packet came in by one of the interfaces.
-func (w *bodyWriter) cameIn(ifindex []int, on, next string) {
-	if len(ifindex) == 0 {
+// matchInterface jumps to next unless the packet came in by one of the interfaces. On is the label of what follows.
+func (w *bodyWriter) matchInterface(ifindexes []int, on, next string) {
+	if len(ifindexes) == 0 {
 		w.emit(asm.Ja.Label(next))
 		return
 	}
 	w.emit(asm.LoadMem(asm.R1, asm.RFP, slotIfindex, asm.DWord))
-	last := len(ifindex) - 1
-	for _, index := range ifindex[:last] {
+	last := len(ifindexes) - 1
+	for _, index := range ifindexes[:last] {
 		w.emit(asm.JEq.Imm(asm.R1, int32(index), on))
 	}
-	w.emit(asm.JNE.Imm(asm.R1, int32(ifindex[last]), next))
-	w.asmBuilder.label(on)
+	w.emit(asm.JNE.Imm(asm.R1, int32(ifindexes[last]), next))
+	w.label(on)
 }
 
-// member goes on at next unless the packet is in the set, or with not if it is.
-func (w *bodyWriter) member(s setStep, next string) {
+// matchSet jumps to next unless the packet's address is in the set, or with not if it is.
+func (w *bodyWriter) matchSet(s setStep, next string) {
 	side, fn := int32(0), fnHas
 	if s.dst {
 		side = 1
@@ -239,7 +243,7 @@ func (w *bodyWriter) member(s setStep, next string) {
 		fn = fnEndpoint
 	}
 	w.emit(
-		asm.LoadMem(asm.R1, asm.RFP, slotLook, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, slotKeys, asm.DWord),
 		asm.Mov.Imm(asm.R2, int32(s.set)),
 		asm.Mov.Imm(asm.R3, side),
 		asm.Call.Label(fn))
@@ -250,10 +254,10 @@ func (w *bodyWriter) member(s setStep, next string) {
 	}
 }
 
-// hit counts the packet.
-func (w *bodyWriter) hit(place int) {
-	w.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Imm(asm.R2, int32(place)), asm.Call.Label(fnHit))
+// count counts the packet, and leaves its length in R0.
+func (w *bodyWriter) count(counter int) {
+	w.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Mov.Imm(asm.R2, int32(counter)), asm.Call.Label(fnHit))
 }
 
-// looks tells whether there has to be something in struct look.
-func (s *ruleStep) looks() bool { return len(s.sets) > 0 || s.addressed }
+// needsKeys tells whether the rule reads struct flow_keys.
+func (s *ruleStep) needsKeys() bool { return len(s.sets) > 0 || s.perAddress }

@@ -16,21 +16,21 @@ type Traffic struct {
 	Packets, Bytes uint64
 }
 
-// RuleCount is what a rule has counted since it was made.
+// RuleCount holds what a rule has counted since it was added.
 type RuleCount struct {
 	Name string
-	// Matched are the packets that the rule took, Over those of them that were over its rate.
+	// Matched counts the packets that matched the rule, Over those of them that were over its rate.
 	Matched, Over Traffic
 }
 
 // Counters are the counters of a filter.
 type Counters struct {
-	// Short are packets that ended before what a rule's expression asked for: the expression then does not match.
+	// Short counts packets that end before a byte that a rule's expression reads. The expression does not match them.
 	Short Traffic
-	// Malformed are packets with an IP header that contradicts itself or the frame: no set and no address of a limit
-	// knows them. Without anything that looks at addresses they are not counted.
+	// Malformed counts packets whose IP header contradicts itself or the frame. They are in no set, and have no address for
+	// a limit. They are only counted while a rule, a service or top needs addresses.
 	Malformed Traffic
-	// Rules are in their order.
+	// Rules holds the counts of all rules, in their order.
 	Rules []RuleCount
 }
 
@@ -49,30 +49,31 @@ func (p *plane) counters() (c Counters, err error) {
 	if m == nil {
 		return c, nil
 	}
-	read := func(place int, to *Traffic) {
+	read := func(counter int, to *Traffic) {
 		if err == nil {
-			*to, err = readCount(m, place)
+			*to, err = readCount(m, counter)
 		}
 	}
-	read(placeShort, &c.Short)
-	read(placeMalformed, &c.Malformed)
+	read(counterShort, &c.Short)
+	read(counterMalformed, &c.Malformed)
 	for _, r := range p.state.Filter.Rules {
 		n, ok := p.state.Rules[r.Name]
 		if !ok {
 			continue
 		}
 		rc := RuleCount{Name: r.Name}
-		read(placeRules+2*n, &rc.Matched)
-		read(placeRules+2*n+1, &rc.Over)
+		read(counterRules+2*n, &rc.Matched)
+		read(counterRules+2*n+1, &rc.Over)
 		c.Rules = append(c.Rules, rc)
 	}
 	return c, err
 }
 
-func readCount(m *ebpf.Map, place int) (sum Traffic, err error) {
+// readCount returns a counter, added up over all CPUs.
+func readCount(m *ebpf.Map, counter int) (sum Traffic, err error) {
 	var values []bpfobj.PipelineCounter
-	if err := m.Lookup(uint32(place), &values); err != nil {
-		return sum, fmt.Errorf("reading counter %d of the filter: %w", place, err)
+	if err := m.Lookup(uint32(counter), &values); err != nil {
+		return sum, fmt.Errorf("reading counter %d of the filter: %w", counter, err)
 	}
 	for _, v := range values {
 		sum.Packets += v.Packets

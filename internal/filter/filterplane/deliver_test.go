@@ -499,7 +499,7 @@ func (b *deliverBed) deliveries() []delivery {
 	for _, n := range []int{1, 2, 3, 7, 8, 9, 20} {
 		past := icmp
 		if n > 8 {
-			past = nil // nobody looks behind so many
+			past = nil // nobody lookups behind so many
 		}
 		all = append(all, delivery{fmt.Sprint("VLAN 0, times ", n), one(b.in(echo, tags(n, priority)...)), true, past})
 	}

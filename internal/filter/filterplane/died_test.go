@@ -3,16 +3,21 @@
 package filterplane
 
 import (
+	"maps"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/net/bpf"
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterset"
 	"culvert/internal/testbed"
 )
 
@@ -188,4 +193,60 @@ func TestFilterRulesWithMembers(t *testing.T) {
 	if e, err := Endpoints(inst, "bad"); err != nil || len(e) != 0 {
 		t.Errorf("%v, %v", e, err)
 	}
+}
+
+// TestFilterFailedEditLeavesNothing lets an edit fail after it has written the members of its sets and the tables of its
+// limits. The set in force keeps its members, and the memory of the new ones is freed.
+func TestFilterFailedEditLeavesNothing(t *testing.T) {
+	inst := filterBed(t, false)
+	limit := Rule{Name: "slow", Action: Limit, Rate: &Rate{Rate: 100, Per: PerSrc}}
+	err := EditAndSets(inst, func(f *Filter) error {
+		f.Sets, f.Rules = []Set{{Name: "bad"}, {Name: "dns", Endpoints: true}}, []Rule{limit}
+		return nil
+	}, map[string]Members{"bad": {Prefixes: parsePrefixes(t, "192.0.2.0/24")}, "dns": {Endpoints: filterset.Endpoints{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := usedNumbers(t, inst)
+	err = EditAndSets(inst, func(f *Filter) error {
+		f.Rules[0].Rate = &Rate{Rate: 200, Per: PerSrc}
+		f.Sets = append(f.Sets, Set{Name: "new"})
+		f.Rules = append(f.Rules, Rule{Name: "no end", Action: Drop, Code: []bpf.RawInstruction{{Op: 0x28, K: 12}}})
+		return nil
+	}, map[string]Members{
+		"bad": {Prefixes: parsePrefixes(t, "198.51.100.0/24")},
+		"dns": {Endpoints: filterset.Endpoints{netip.MustParseAddrPort("192.0.2.1:53"): filterset.Never}},
+		"new": {Prefixes: parsePrefixes(t, "203.0.113.0/24")},
+	})
+	if err == nil {
+		t.Fatal("a rule whose code has no end was taken")
+	}
+	if after := usedNumbers(t, inst); !maps.EqualFunc(after, before, slices.Equal) {
+		t.Errorf("numbers in use are %v, were %v", after, before)
+	}
+	members, err := Prefixes(inst, "bad")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !members.Has(netip.MustParseAddr("192.0.2.1"), Now()) || members.Has(netip.MustParseAddr("198.51.100.1"), Now()) {
+		t.Error("the set has the members of the edit that failed")
+	}
+}
+
+// usedNumbers returns the numbers that have a map of their own, by the map that they are numbers of.
+func usedNumbers(t *testing.T, inst *datapath.Instance) map[string][]uint32 {
+	t.Helper()
+	p, done, err := read(inst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	used := make(map[string][]uint32)
+	for _, name := range append(slices.Clone(setMaps), bpfobj.FilterMapFilterLimitTables) {
+		var n, id uint32
+		for entries := p.maps[name].Iterate(); entries.Next(&n, &id); {
+			used[name] = append(used[name], n)
+		}
+	}
+	return used
 }

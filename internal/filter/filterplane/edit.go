@@ -11,7 +11,7 @@ import (
 	"culvert/internal/datapath"
 )
 
-// Read returns what the filter of a data plane does.
+// Read returns the rules, sets and services of a data plane's filter.
 func Read(inst *datapath.Instance) (Filter, error) {
 	p, done, err := read(inst)
 	if err != nil {
@@ -21,7 +21,7 @@ func Read(inst *datapath.Instance) (Filter, error) {
 	return p.state.Filter.clone(), nil
 }
 
-// read opens the filter in force for reading.
+// read opens the filter in force for reading. It is valid until done is called.
 func read(inst *datapath.Instance) (p *plane, done func(), err error) {
 	f, done, err := inst.Front(Stage)
 	if err != nil {
@@ -34,15 +34,15 @@ func read(inst *datapath.Instance) (p *plane, done func(), err error) {
 	return p, done, nil
 }
 
-// Edit changes the filter of a data plane: all of it, or nothing if there is an error. Each packet meets the filter as it
-// was or as it is to be. Counters of rules stay with the rules' names. It needs no process that serves the instance, and
-// waits for other changes to end.
+// Edit changes the filter of a data plane as a whole or, on an error, not at all. Each packet meets the old filter or the new
+// one. The counters of a rule belong to its name. Edit works without a process that serves the instance. It waits for the
+// edit lock.
 func Edit(inst *datapath.Instance, change func(*Filter) error) error {
 	return EditAndSets(inst, change, nil)
 }
 
-// EditAndSets is Edit for sets that get other members with the change. They have to be in the filter then, and may be of
-// another type than before.
+// EditAndSets is Edit for a change that also replaces the members of sets, given by their names. The changed filter has to
+// have these sets. Their type may change.
 func EditAndSets(inst *datapath.Instance, change func(*Filter) error, members map[string]Members) error {
 	return inst.EditFront(Stage, func(old *datapath.Front, on datapath.Behind) (*datapath.Front, func(), error) {
 		p, err := planeOf(old)
@@ -58,7 +58,7 @@ func EditAndSets(inst *datapath.Instance, change func(*Filter) error, members ma
 	})
 }
 
-// edit makes a change and returns what is to be in force: p itself if nothing has changed.
+// edit applies a change and returns the plane that replaces p, or p itself if nothing has changed.
 func (p *plane) edit(change func(*Filter) error, members map[string]Members, on datapath.Behind) (*plane, error) {
 	f := p.state.Filter.clone()
 	if err := change(&f); err != nil {
@@ -81,7 +81,7 @@ func (p *plane) edit(change func(*Filter) error, members map[string]Members, on 
 		return nil, errors.New("the filter was made by another version of culvert: " +
 			"attach with this one first, or remove it with 'culvert detach --all'")
 	}
-	state, err := p.state.follow(f, members)
+	state, err := p.state.succeed(f, members)
 	if err != nil {
 		return nil, err
 	}
@@ -89,35 +89,35 @@ func (p *plane) edit(change func(*Filter) error, members map[string]Members, on 
 	return p.next(state, members, on)
 }
 
-// checkMembers refuses members that are no set's.
+// checkMembers returns an error if f does not have a set of that name and that type for all members.
 func (f *Filter) checkMembers(members map[string]Members) error {
 	for name, m := range members {
 		set := f.set(name)
 		if set == nil {
-			return fmt.Errorf("members for set %s, which is not there", name)
+			return fmt.Errorf("members for set %s, which does not exist", name)
 		}
 		if (m.Prefixes == nil) != set.Endpoints {
-			return fmt.Errorf("set %s gets members of another type than its own", name)
+			return fmt.Errorf("the members for set %s are of another type than the set", name)
 		}
 	}
 	return nil
 }
 
-// names tells whether a rule is for an interface.
-func (f *Filter) names(iface string) bool {
+// namesInterface tells whether a rule is for that interface.
+func (f *Filter) namesInterface(iface string) bool {
 	return slices.ContainsFunc(f.Rules, func(r Rule) bool { return slices.Contains(r.Interfaces, iface) })
 }
 
-// rename follows interfaces that have got other names.
-func (f *Filter) rename(before map[string]string) {
-	now := make(map[string]string)
-	for name, old := range before {
-		now[old] = name
+// renameInterfaces gives the interfaces of rules their present names. Former maps present names to former ones.
+func (f *Filter) renameInterfaces(former map[string]string) {
+	present := make(map[string]string)
+	for name, old := range former {
+		present[old] = name
 	}
 	for _, r := range f.Rules {
-		for n, name := range r.Interfaces {
-			if to, ok := now[name]; ok {
-				r.Interfaces[n] = to
+		for n, old := range r.Interfaces {
+			if name, ok := present[old]; ok {
+				r.Interfaces[n] = name
 			}
 		}
 	}

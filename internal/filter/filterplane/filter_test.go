@@ -196,7 +196,7 @@ func TestFilterTester(t *testing.T) {
 		{protoFrame(1, 60)[:16], "v2", "", Pass, 1, true},
 	} {
 		v, err := tester.Run(c.frame, c.iface)
-		if err != nil || v.Rule != c.rule || v.Action != c.act || len(v.Asked) != c.asked || v.Short != c.short {
+		if err != nil || v.Rule != c.rule || v.Action != c.act || len(v.Matched) != c.asked || v.Short != c.short {
 			t.Errorf("%d bytes on %q: %+v, %v; want %+v", len(c.frame), c.iface, v, err, c)
 		}
 	}

@@ -320,8 +320,8 @@ func TestFilterLimitKeys(t *testing.T) {
 					t.Errorf("step %d, %s to %s: %d passed, want %d", i, s.src, s.dst, got, s.want)
 				}
 			}
-			if got, err := limitUse(b.tables, n); err != nil || (r.Per == "") != (got.Entries == 0) || got.Used != got.Owing {
-				t.Errorf("use %+v, %v", got, err)
+			if use := limitUse(t, b.tables, n); (r.Per == PerRule) != (use.entries == 0) || use.used != use.owing {
+				t.Errorf("use %+v", use)
 			}
 		})
 	}
@@ -358,9 +358,8 @@ func TestFilterLimitEviction(t *testing.T) {
 	if passed < 10 || passed > 10+60 {
 		t.Errorf("%d packets of the heavy source passed, want 10 and one a second", passed)
 	}
-	use, err := limitUse(b.tables, n)
-	if err != nil || use.Entries != entries || use.Used != entries {
-		t.Errorf("use %+v, %v, want all of %d", use, err, entries)
+	if use := limitUse(t, b.tables, n); use.entries != entries || use.used != entries {
+		t.Errorf("use %+v, want all of %d", use, entries)
 	}
 	// Those that have gone owe nothing any more: a source that comes back has its whole burst.
 	gone := limitFrame(n, "10.1.0.0", "198.51.100.1", 60)
@@ -488,7 +487,7 @@ func TestFilterLimitParameters(t *testing.T) {
 					t.Errorf("%+v: %d cost %d ticks, want %.1f", r, size, ticks, exact)
 				}
 			}
-			burst := float64(r.EffectiveBurst()) * 16e9 / float64(rate)
+			burst := float64(r.effectiveBurst()) * 16e9 / float64(rate)
 			if d := math.Abs(float64(raw.Burst)-burst) / burst; d > 0.04 {
 				t.Errorf("%+v: a burst of %d ticks, want %.1f", r, raw.Burst, burst)
 			}
@@ -508,12 +507,12 @@ func TestFilterLimitParameters(t *testing.T) {
 		{Rate{Rate: 1}, 2}, {Rate{Rate: 100}, 2}, {Rate{Rate: 1000}, 20}, {Rate{Rate: 1000, Burst: 1}, 1},
 		{Rate{Rate: 1000, Bytes: true}, 3028}, {Rate{Rate: 1_000_000, Bytes: true}, 20_000},
 	} {
-		if got := c.rate.EffectiveBurst(); got != c.burst {
+		if got := c.rate.effectiveBurst(); got != c.burst {
 			t.Errorf("burst of %+v: %d, want %d", c.rate, got, c.burst)
 		}
 	}
 	for _, c := range []struct{ entries, want int }{{0, 65536}, {1, 4}, {4, 4}, {5, 8}, {9, 16}, {256, 256}, {257, 512}, {1 << 24, 1 << 24}} {
-		if got := (Rate{Per: PerSrc, Entries: c.entries}).EffectiveEntries(); got != c.want {
+		if got := (Rate{Per: PerSrc, Entries: c.entries}).effectiveEntries(); got != c.want {
 			t.Errorf("%d entries become %d, want %d", c.entries, got, c.want)
 		}
 	}

@@ -18,18 +18,18 @@ import (
 	"culvert/internal/filter/cbpf"
 )
 
-// Places in the counters of the filter, as bpf/filter/count.h has them.
+// Indexes into filter_counts, as bpf/filter/count.h has them.
 const (
-	placeShort     = 0
-	placeMalformed = 1
-	placeRules     = 2 // two for each rule
-	maxRules       = 4096
+	counterShort     = 0
+	counterMalformed = 1
+	counterRules     = 2 // of the first rule; each rule has two
+	maxRules         = 4096
 )
 
-// quietFrom is up to how many rules the verifier is asked for its reasons.
-const quietFrom = 100
+// maxVerifierLog is the largest number of rules for which the verifier's log is read.
+const maxVerifierLog = 100
 
-// foreign are the maps of the filter's object that are not its own: those of the pipeline, and what belongs to
+// foreign tells whether a map of the filter's object does not stay from program to program: it belongs to the pipeline, or to
 // one program.
 func foreign(name string) bool {
 	switch name {
@@ -39,7 +39,8 @@ func foreign(name string) bool {
 	return name[0] == '.' // variables
 }
 
-// newMaps makes what a filter keeps from program to program, but for those that are there already.
+// newMaps returns the maps that a filter keeps from program to program, by their names: clones of those that have contains,
+// and new ones.
 func newMaps(have map[string]*ebpf.Map) (all map[string]*ebpf.Map, err error) {
 	spec, err := bpfobj.LoadFilter()
 	if err != nil {
@@ -70,84 +71,92 @@ func closeMaps(all map[string]*ebpf.Map) {
 	}
 }
 
-// program is what packets meet.
+// program is a loaded filter program with the maps that belong to it alone.
 type program struct {
 	prog *ebpf.Program
-	rest *ebpf.Map // leads on; a table of programs is emptied when nobody holds it
-	top  *ebpf.Map // who sends most, nil if nobody asks
+	// tailCall is the program array through which the program goes on. The kernel empties it when no process and no pin
+	// holds it.
+	tailCall *ebpf.Map
+	top      *ebpf.Map // counts talkers; nil if top is off
 }
 
 func (p *program) close() {
 	if p != nil {
 		p.prog.Close()
-		p.rest.Close()
+		p.tailCall.Close()
 		p.top.Close()
 	}
 }
 
-// purpose is what a program is loaded for.
-type purpose struct {
+// programConfig is what a program is loaded for.
+type programConfig struct {
 	steps    []ruleStep
 	services []Service
 	top      TopBy
-	talkers  *ebpf.Map // of a program before, to go on with; or nil
-	tracing  bool      // leave a trace of each rule: for a Tester
+	talkers  *ebpf.Map // of the program before, to go on counting in; may be nil
+	tracing  bool      // record the rules that match, for a Tester
 }
 
-func (on *purpose) any() bool {
-	return len(on.steps) > 0 || len(on.services) > 0 || on.top != TopOff
+// needed tells whether packets have to meet a program at all.
+func (c *programConfig) needed() bool {
+	return len(c.steps) > 0 || len(c.services) > 0 || c.top != TopOff
 }
 
-func (on *purpose) looks() bool {
-	return len(on.services) > 0 || on.top != TopOff ||
-		slices.ContainsFunc(on.steps, func(s ruleStep) bool { return s.looks() })
+// needsKeys tells whether the program has to fill struct flow_keys.
+func (c *programConfig) needsKeys() bool {
+	return len(c.services) > 0 || c.top != TopOff || c.ruleNeedsKeys()
 }
 
-// Of bpf/filter/flow_keys.h: what may be missing of a packet.
+func (c *programConfig) ruleNeedsKeys() bool {
+	return slices.ContainsFunc(c.steps, func(s ruleStep) bool { return s.needsKeys() })
+}
+
+// KEYS_ADDRESS and KEYS_PORTS of bpf/filter/flow_keys.h.
 const (
-	missedAddress = 2
-	missedPorts   = 4
+	keysAddress = 2
+	keysPorts   = 4
 )
 
-// must tells what a packet is dropped without: what rules or services ask for. Packets that only top looks at go on.
-func (on *purpose) must() (missed uint8) {
-	ports := func(s ruleStep) bool {
+// requiredKeys returns the fields of struct flow_keys that rules or services need. A packet in which they could not be read is
+// dropped. What only top needs is not required.
+func (c *programConfig) requiredKeys() (keys uint8) {
+	needsPorts := func(s ruleStep) bool {
 		return slices.ContainsFunc(s.sets, func(s setStep) bool { return s.endpoints })
 	}
-	if len(on.services) > 0 || slices.ContainsFunc(on.steps, func(s ruleStep) bool { return s.looks() }) {
-		missed |= missedAddress
+	if len(c.services) > 0 || c.ruleNeedsKeys() {
+		keys |= keysAddress
 	}
-	if len(on.services) > 0 || slices.ContainsFunc(on.steps, ports) {
-		missed |= missedPorts
+	if len(c.services) > 0 || slices.ContainsFunc(c.steps, needsPorts) {
+		keys |= keysPorts
 	}
-	return missed
+	return keys
 }
 
-// loadProgram loads a program to stand in front of a data plane, with the maps of the filter. Without a data plane it stands
-// for itself.
-func loadProgram(on *purpose, fm map[string]*ebpf.Map, inst *datapath.Instance) (*program, error) {
+// loadProgram loads a program for packets of a data plane, with the maps of the filter. The program of a Tester has no data
+// plane: inst is nil.
+func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, inst *datapath.Instance) (*program, error) {
 	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		return nil, err
 	}
 	for name, value := range map[string]any{
-		bpfobj.FilterVarFilterNeedsKeys: on.looks(),
-		bpfobj.FilterVarFilterRuled:     len(on.steps) > 0,
-		bpfobj.FilterVarFilterTracing:   on.tracing,
-		bpfobj.FilterVarFilterMust:      on.must(),
+		bpfobj.FilterVarFilterNeedsKeys: c.needsKeys(),
+		bpfobj.FilterVarFilterRuled:     len(c.steps) > 0,
+		bpfobj.FilterVarFilterTracing:   c.tracing,
+		bpfobj.FilterVarFilterMust:      c.requiredKeys(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
-	if err := errors.Join(setServices(spec, on.services), setTop(spec, on.top)); err != nil {
+	if err := errors.Join(setServices(spec, c.services), setTop(spec, c.top)); err != nil {
 		return nil, err
 	}
 	ps := spec.Programs[bpfobj.FilterProgFilter]
-	if ps.Instructions, err = on.functions(ps.Instructions); err != nil {
+	if ps.Instructions, err = c.functions(ps.Instructions); err != nil {
 		return nil, err
 	}
-	replace := maps.Clone(fm)
+	replace := maps.Clone(filterMaps)
 	for _, name := range []string{bpfobj.FilterMapPorts, bpfobj.FilterMapCounters} {
 		if inst == nil {
 			break
@@ -156,53 +165,53 @@ func loadProgram(on *purpose, fm map[string]*ebpf.Map, inst *datapath.Instance) 
 		replace[name] = m
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
-	if on.top != TopOff && on.talkers != nil {
-		replace[bpfobj.FilterMapFilterTopBuckets] = on.talkers
+	if c.top != TopOff && c.talkers != nil {
+		replace[bpfobj.FilterMapFilterTopBuckets] = c.talkers
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		MapReplacements: replace,
-		// The kernel would walk through them a second time to say why it will not have them.
-		Programs: ebpf.ProgramOptions{LogDisabled: len(on.steps) > quietFrom},
+		// To fill the log, the verifier walks through all rules a second time.
+		Programs: ebpf.ProgramOptions{LogDisabled: len(c.steps) > maxVerifierLog},
 	})
 	if errors.Is(err, unix.E2BIG) {
 		return nil, fmt.Errorf("%d rules are more than the kernel's verifier walks through (a million instructions): "+
-			"put addresses into sets, and ports into one expression", len(on.steps))
+			"put addresses into sets, and ports into one expression", len(c.steps))
 	}
 	if err != nil {
 		return nil, bpfobj.LoadError(err)
 	}
 	defer coll.Close()
-	if err := putServices(coll.Maps[bpfobj.FilterMapFilterServices], on.services); err != nil {
+	if err := putServices(coll.Maps[bpfobj.FilterMapFilterServices], c.services); err != nil {
 		return nil, err
 	}
-	p := &program{prog: coll.DetachProgram(bpfobj.FilterProgFilter), rest: coll.DetachMap(bpfobj.FilterMapFilterRest)}
-	if on.top != TopOff {
+	p := &program{prog: coll.DetachProgram(bpfobj.FilterProgFilter), tailCall: coll.DetachMap(bpfobj.FilterMapFilterRest)}
+	if c.top != TopOff {
 		p.top = coll.DetachMap(bpfobj.FilterMapFilterTopBuckets)
 	}
 	return p, nil
 }
 
-// functions puts the rules into their place, and empties the functions of what is off: before 6.8 the verifier walks
+// functions replaces the function of the rules, and empties the functions that c does not use. Before 6.8 the verifier walks
 // every function, called or not.
-func (on *purpose) functions(ins asm.Instructions) (_ asm.Instructions, err error) {
-	nothing := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
+func (c *programConfig) functions(ins asm.Instructions) (_ asm.Instructions, err error) {
+	empty := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	bodies := make(map[string]asm.Instructions)
 	for name, used := range map[string]bool{
-		fnRules: len(on.steps) > 0, fnKeys: on.looks(), fnSyn: len(on.services) > 0,
-		fnTop: on.top != TopOff,
+		fnRules: len(c.steps) > 0, fnKeys: c.needsKeys(), fnSyn: len(c.services) > 0,
+		fnTop: c.top != TopOff,
 	} {
 		if !used {
-			bodies[name] = nothing
+			bodies[name] = empty
 		}
 	}
 	var chunks []asm.Instructions
-	if len(on.steps) > 0 {
-		if bodies[fnRules], chunks, err = rulesBody(on.steps); err != nil {
+	if len(c.steps) > 0 {
+		if bodies[fnRules], chunks, err = rulesBody(c.steps); err != nil {
 			return nil, fmt.Errorf("translating the rules: %w", err)
 		}
 	}
 	for n, chunk := range chunks {
-		if ins, err = anotherFunction(ins, fnRules, chunkName(n), chunk); err != nil {
+		if ins, err = addFunction(ins, fnRules, chunkName(n), chunk); err != nil {
 			return nil, err
 		}
 	}
@@ -214,8 +223,9 @@ func (on *purpose) functions(ins asm.Instructions) (_ asm.Instructions, err erro
 	return calledFunctions(ins), nil
 }
 
-// anotherFunction adds a function with the arguments of one that is there. Labels within are made its own.
-func anotherFunction(ins asm.Instructions, like, name string, body asm.Instructions) (asm.Instructions, error) {
+// addFunction adds a function of the type of function like. Labels within the body get the prefix "name.", because labels have
+// to be unique in a program.
+func addFunction(ins asm.Instructions, like, name string, body asm.Instructions) (asm.Instructions, error) {
 	n := slices.IndexFunc(ins, func(i asm.Instruction) bool { return i.Symbol() == like })
 	if n < 0 || len(body) == 0 || body[0].Symbol() != "" {
 		return nil, fmt.Errorf("no function %s, or %s is empty or begins with a label", like, name)
@@ -224,29 +234,30 @@ func anotherFunction(ins asm.Instructions, like, name string, body asm.Instructi
 	if fn == nil {
 		return nil, fmt.Errorf("function %s has no type", like)
 	}
-	another := *fn
-	another.Name = name
-	own := make(map[string]bool)
+	added := *fn
+	added.Name = name
+	local := make(map[string]bool)
 	for _, i := range body {
-		own[i.Symbol()] = i.Symbol() != ""
+		local[i.Symbol()] = i.Symbol() != ""
 	}
 	out := slices.Clone(ins)
 	for k, i := range body {
-		if own[i.Symbol()] {
+		if local[i.Symbol()] {
 			i = i.WithSymbol(name + "." + i.Symbol())
 		}
-		if own[i.Reference()] {
+		if local[i.Reference()] {
 			i = i.WithReference(name + "." + i.Reference())
 		}
 		if k == 0 {
-			i = btf.WithFuncMetadata(i.WithSymbol(name), &another).WithSource(ins[n].Source())
+			i = btf.WithFuncMetadata(i.WithSymbol(name), &added).WithSource(ins[n].Source())
 		}
 		out = append(out, i)
 	}
 	return out, nil
 }
 
-// calledFunctions leaves out the functions that nothing calls: the verifier would look at them, or refuse them.
+// calledFunctions returns ins without the functions that nothing calls. The verifier would walk through them, or reject them.
+// The first function of ins is the program itself.
 func calledFunctions(ins asm.Instructions) asm.Instructions {
 	var order []string
 	functions := make(map[string]asm.Instructions)

@@ -21,14 +21,13 @@ var (
 		"Packets with an IP header that contradicts itself, which are in no set of the filter.", nil, nil)
 )
 
-// counts is what a filter has counted, for metrics.
+// counts holds a filter's counters for metrics.
 type counts struct {
 	Counters
-	// limits has the rules with a rate.
-	limits map[string]bool
+	limits map[string]bool // the names of rules whose action is Limit
 }
 
-// count returns nil for a data plane without a filter.
+// count returns the counters of a data plane, nil if its filter has neither rules nor services.
 func count(inst *datapath.Instance) (*counts, error) {
 	p, done, err := read(inst)
 	if err != nil {
@@ -41,7 +40,9 @@ func count(inst *datapath.Instance) (*counts, error) {
 	}
 	all := &counts{limits: make(map[string]bool)}
 	for _, r := range f.Rules {
-		all.limits[r.Name] = r.Action == Limit
+		if r.Action == Limit {
+			all.limits[r.Name] = true
+		}
 	}
 	all.Counters, err = p.counters()
 	return all, err

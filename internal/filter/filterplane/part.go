@@ -13,11 +13,11 @@ import (
 // Stage is the name of the stage.
 const Stage = "filter"
 
-// Part is the filter's part of a data plane, which is all in front of the pipeline. It has no options: what the filter does is
-// kept beside its program, and changed by Edit.
+// Part is the filter's part of a data plane. All of it is in front of the pipeline. It has no options: the rules are stored
+// with the program, and changed by Edit.
 type Part struct{}
 
-// NewPart has the filter that a data plane has, if any, taken over.
+// NewPart returns the part. The filter that the data plane has, if any, is adopted.
 func NewPart() Part { return Part{} }
 
 // Name implements datapath.Part.
@@ -57,7 +57,7 @@ func (Part) Rebuild(old *datapath.Front, on datapath.Behind) (*datapath.Front, e
 	}
 	state := *p.state
 	state.Filter = state.Filter.clone()
-	state.Filter.rename(on.Renamed)
+	state.Filter.renameInterfaces(on.Renamed)
 	state.Layouts = layouts
 	next, err := p.next(&state, nil, on)
 	if err != nil {
@@ -66,13 +66,13 @@ func (Part) Rebuild(old *datapath.Front, on datapath.Behind) (*datapath.Front, e
 	return next.front()
 }
 
-// NeedsRebuild implements datapath.Fronted: rules know interfaces by their indexes.
+// NeedsRebuild implements datapath.Fronted. The program knows the interfaces of rules by their indexes.
 func (Part) NeedsRebuild(old *datapath.Front, iface string) (bool, error) {
 	p, err := planeOf(old)
 	if err != nil {
 		return false, err
 	}
-	return p.state.Filter.names(iface), nil
+	return p.state.Filter.namesInterface(iface), nil
 }
 
 // Collectors implements datapath.Metered.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filterplane is the packet filter of a data plane: a program in front of the pipeline, made anew when its rules
-// change, with its sets, limits and counters.
+// Package filterplane is the packet filter of a data plane: a program in front of the pipeline, which is made anew when the
+// rules change, with its sets, limits and counters.
 package filterplane
 
 import (
@@ -14,25 +14,25 @@ import (
 	"culvert/internal/datapath"
 )
 
-// topPin is where the talkers of a program are pinned, if somebody asks for them.
+// topPin is the name under which a program's table of talkers is pinned, if it has one.
 const topPin = "top"
 
-// plane is the filter of an instance.
+// plane is the filter of a data plane: its state, the maps that it keeps from program to program, and its program.
 type plane struct {
-	state *loaded
+	state *filterState
 	maps  map[string]*ebpf.Map
-	prog  *program // nil if no packet has to meet it
+	prog  *program // nil if packets need not meet a program
 }
 
-// close is for one that is not a datapath.Front's.
+// close closes the maps and the program. A plane of planeOf is not closed: the datapath.Front owns them.
 func (p *plane) close() {
 	closeMaps(p.maps)
 	p.prog.close()
 }
 
-// planeOf is what stands in front of a data plane, which stays the one to close it.
+// planeOf returns the filter that a datapath.Front describes. The Front keeps its maps and its program.
 func planeOf(f *datapath.Front) (*plane, error) {
-	p := &plane{state: &loaded{}, maps: f.Maps}
+	p := &plane{state: &filterState{}, maps: f.Maps}
 	if f.State == nil {
 		return p, nil
 	}
@@ -41,12 +41,13 @@ func planeOf(f *datapath.Front) (*plane, error) {
 		return nil, err
 	}
 	if f.Prog != nil {
-		p.prog = &program{prog: f.Prog, rest: f.TailCall, top: f.Own[topPin]}
+		p.prog = &program{prog: f.Prog, tailCall: f.TailCall, top: f.Own[topPin]}
 	}
 	return p, nil
 }
 
-// front has the engine put it in front of a data plane. It is the engine's to close then, and closed after an error.
+// front returns p as the engine puts it in front of a data plane. The engine owns the maps and the program from then on. On
+// an error they are closed.
 func (p *plane) front() (*datapath.Front, error) {
 	if p.state.Filter.empty() {
 		p.close()
@@ -61,21 +62,23 @@ func (p *plane) front() (*datapath.Front, error) {
 	if p.prog == nil {
 		return f, nil
 	}
-	f.Prog, f.TailCall = p.prog.prog, p.prog.rest
+	f.Prog, f.TailCall = p.prog.prog, p.prog.tailCall
 	if p.prog.top != nil {
 		f.Own = map[string]*ebpf.Map{topPin: p.prog.top}
 	}
 	return f, nil
 }
 
-// next is the plane for another state, or for another generation of the pipeline. It leads nowhere yet.
-func (p *plane) next(state *loaded, members map[string]Members, on datapath.Behind) (_ *plane, err error) {
+// next returns the plane that replaces p, for another state or another generation of the pipeline. It shares p's maps. The
+// program array of its program is still empty. On an error, what has been written to the maps is freed.
+func (p *plane) next(state *filterState, members map[string]Members, on datapath.Behind) (_ *plane, err error) {
 	q := &plane{state: state}
 	if state.Filter.empty() {
 		return q, nil
 	}
 	defer func() {
 		if err != nil {
+			freeNumbers(q.maps, state, p.state)
 			q.close()
 		}
 	}()
@@ -85,22 +88,22 @@ func (p *plane) next(state *loaded, members map[string]Members, on datapath.Behi
 	if err := q.fill(p.state, members); err != nil {
 		return nil, err
 	}
-	purpose := purpose{steps: state.steps(on.Index), services: state.Filter.Services, top: state.Filter.Top}
+	c := programConfig{steps: state.steps(on.Index), services: state.Filter.Services, top: state.Filter.Top}
 	if p.prog != nil {
-		purpose.talkers = p.prog.top
+		c.talkers = p.prog.top
 	}
-	if !purpose.any() {
+	if !c.needed() {
 		return q, nil
 	}
-	if err := on.Inst.SameReasons(); err != nil { // the filter counts in its maps
+	if err := on.Inst.SameReasons(); err != nil { // the filter counts in the instance's maps
 		return nil, err
 	}
-	q.prog, err = loadProgram(&purpose, q.maps, on.Inst)
+	q.prog, err = loadProgram(&c, q.maps, on.Inst)
 	return q, err
 }
 
-// fill writes what is new in a state: no program looks at it yet.
-func (p *plane) fill(old *loaded, members map[string]Members) error {
+// fill writes to the maps what p's state has under numbers that old does not use. No program reads these numbers yet.
+func (p *plane) fill(old *filterState, members map[string]Members) error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("counting the CPUs: %w", err)
@@ -109,9 +112,9 @@ func (p *plane) fill(old *loaded, members map[string]Members) error {
 		if was, ok := old.Rules[name]; ok && was == n {
 			continue
 		}
-		place := placeRules + 2*n
-		for _, at := range []int{place, place + 1} {
-			if err := p.maps[bpfobj.FilterMapFilterCounts].Put(uint32(at), make([]bpfobj.PipelineCounter, cpus)); err != nil {
+		matched := counterRules + 2*n
+		for _, counter := range []int{matched, matched + 1} {
+			if err := p.maps[bpfobj.FilterMapFilterCounts].Put(uint32(counter), make([]bpfobj.PipelineCounter, cpus)); err != nil {
 				return fmt.Errorf("clearing the counters of rule %s: %w", name, err)
 			}
 		}
@@ -128,7 +131,7 @@ func (p *plane) fill(old *loaded, members map[string]Members) error {
 		if was, ok := old.Sets[name]; ok && was == n {
 			continue
 		}
-		// Somebody who died over another change may have left members there.
+		// A process that died during another change may have left members under this number.
 		if err := dropSet(p.maps, uint32(n)); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
@@ -141,31 +144,35 @@ func (p *plane) fill(old *loaded, members map[string]Members) error {
 	return fillTop(p.maps[bpfobj.FilterMapFilterTopSecret])
 }
 
-// settle frees what only the state before used, once no program does. What fails here is freed when its number is used
-// again.
-func (p *plane) settle(old *loaded) {
-	if p.maps == nil {
+// settle frees what only the state before p uses, when no program reads it any more.
+func (p *plane) settle(old *filterState) { freeNumbers(p.maps, old, p.state) }
+
+// freeNumbers frees the members of sets and the limits whose numbers unused has and used does not. No program may read them.
+// A number that cannot be freed now is freed when it is used again. all are the maps of the filter; nil if there are none.
+func freeNumbers(all map[string]*ebpf.Map, unused, used *filterState) {
+	if all == nil {
 		return
 	}
-	for name, l := range old.Limits {
-		if now, ok := p.state.Limits[name]; !ok || now.Number != l.Number {
-			_ = dropLimit(p.maps[bpfobj.FilterMapFilterLimits], p.maps[bpfobj.FilterMapFilterLimitTables], uint32(l.Number))
+	for name, l := range unused.Limits {
+		if now, ok := used.Limits[name]; !ok || now.Number != l.Number {
+			_ = dropLimit(all[bpfobj.FilterMapFilterLimits], all[bpfobj.FilterMapFilterLimitTables], uint32(l.Number))
 		}
 	}
-	for name, n := range old.Sets {
-		if now, ok := p.state.Sets[name]; !ok || now != n {
-			_ = dropSet(p.maps, uint32(n))
+	for name, n := range unused.Sets {
+		if now, ok := used.Sets[name]; !ok || now != n {
+			_ = dropSet(all, uint32(n))
 		}
 	}
 }
 
-// layoutsFit tells whether the maps of a filter, perhaps another version's, are what these programs take.
-func (p *plane) layoutsFit() (map[string]string, bool, error) {
+// layoutsFit tells whether this version's programs can use the maps of p, which another version may have made. Layouts are
+// those that this version's maps have.
+func (p *plane) layoutsFit() (layouts map[string]string, fit bool, err error) {
 	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		return nil, false, err
 	}
-	layouts := datapath.MapLayouts(spec)
+	layouts = datapath.MapLayouts(spec)
 	maps.DeleteFunc(layouts, func(name, _ string) bool { return foreign(name) })
 	for name, m := range p.maps {
 		ms := spec.Maps[name]

@@ -13,16 +13,16 @@ import (
 	"culvert/internal/filter/filterset"
 )
 
-// setMaps are those that hold the members of sets.
+// setMaps are the names of the maps that hold the members of sets.
 var setMaps = []string{bpfobj.FilterMapFilterSets, bpfobj.FilterMapFilterEndpoints}
 
-// Members are what a set has: one of the two.
+// Members holds the members of a set, of one type or the other. The other one is nil.
 type Members struct {
 	Prefixes  *filterset.Prefixes
 	Endpoints filterset.Endpoints
 }
 
-// putMembers puts members into the place of a set that no program asks for yet.
+// putMembers makes members set n, which no program reads yet.
 func putMembers(maps map[string]*ebpf.Map, n uint32, members Members) (err error) {
 	sets := maps[bpfobj.FilterMapFilterSets]
 	var m *ebpf.Map
@@ -45,7 +45,7 @@ func putMembers(maps map[string]*ebpf.Map, n uint32, members Members) (err error
 	return putSet(sets, n, m)
 }
 
-// Prefixes reads the members of a set of prefixes. What was put in next to each other comes out together.
+// Prefixes returns the members of a set of prefixes. Prefixes that touch and expire at the same time are joined.
 func Prefixes(inst *datapath.Instance, set string) (*filterset.Prefixes, error) {
 	p, done, err := read(inst)
 	if err != nil {
@@ -59,7 +59,7 @@ func Prefixes(inst *datapath.Instance, set string) (*filterset.Prefixes, error) 
 	return readPrefixes(p.maps[bpfobj.FilterMapFilterSets], n)
 }
 
-// Endpoints reads the members of a set of addresses with ports.
+// Endpoints returns the members of a set of addresses with ports.
 func Endpoints(inst *datapath.Instance, set string) (filterset.Endpoints, error) {
 	p, done, err := read(inst)
 	if err != nil {
@@ -73,8 +73,8 @@ func Endpoints(inst *datapath.Instance, set string) (filterset.Endpoints, error)
 	return readEndpoints(p.maps[bpfobj.FilterMapFilterEndpoints], n)
 }
 
-// EditPrefixes changes the members of a set of prefixes, at once. The function gets them as they are, without
-// those whose time is over, and returns them as they are to be.
+// EditPrefixes changes the members of a set of prefixes in one step. Change gets the present members, without expired ones, and
+// returns the new ones. The set does not change if it returns an error.
 func EditPrefixes(inst *datapath.Instance, set string, change func(*filterset.Prefixes) (*filterset.Prefixes, error)) error {
 	return editSet(inst, set, false, func(sets *ebpf.Map, n uint32) (*ebpf.Map, error) {
 		p, err := readPrefixes(sets, n)
@@ -93,7 +93,7 @@ func EditPrefixes(inst *datapath.Instance, set string, change func(*filterset.Pr
 	})
 }
 
-// EditEndpoints is the same for a set of addresses with ports.
+// EditEndpoints is EditPrefixes for a set of addresses with ports.
 func EditEndpoints(inst *datapath.Instance, set string, change func(filterset.Endpoints) (filterset.Endpoints, error)) error {
 	return editSet(inst, set, true, func(sets *ebpf.Map, n uint32) (*ebpf.Map, error) {
 		e, err := readEndpoints(sets, n)
@@ -108,7 +108,8 @@ func EditEndpoints(inst *datapath.Instance, set string, change func(filterset.En
 	})
 }
 
-func editSet(inst *datapath.Instance, set string, endpoints bool, make func(*ebpf.Map, uint32) (*ebpf.Map, error)) error {
+// editSet replaces the map of a set by the one that newMap makes of it, given the map of sets and the set's number.
+func editSet(inst *datapath.Instance, set string, endpoints bool, newMap func(*ebpf.Map, uint32) (*ebpf.Map, error)) error {
 	return inst.Edit(func(now *datapath.Instance) error {
 		p, done, err := read(now)
 		if err != nil {
@@ -123,7 +124,7 @@ func editSet(inst *datapath.Instance, set string, endpoints bool, make func(*ebp
 		if endpoints {
 			sets = p.maps[bpfobj.FilterMapFilterEndpoints]
 		}
-		m, err := make(sets, n)
+		m, err := newMap(sets, n)
 		if err != nil {
 			return fmt.Errorf("set %s: %w", set, err)
 		}
@@ -135,7 +136,7 @@ func editSet(inst *datapath.Instance, set string, endpoints bool, make func(*ebp
 	})
 }
 
-// set returns the number of a set of a kind.
+// set returns the number of a set, which has to be of that type.
 func (p *plane) set(name string, endpoints bool) (uint32, error) {
 	s := p.state.Filter.set(name)
 	n, ok := p.state.Sets[name]
@@ -149,7 +150,7 @@ func (p *plane) set(name string, endpoints bool) (uint32, error) {
 	return uint32(n), nil
 }
 
-// readPrefixes reads a set that may have no members yet.
+// readPrefixes returns the members of set n. A set that never had members has no map.
 func readPrefixes(sets *ebpf.Map, n uint32) (*filterset.Prefixes, error) {
 	image, err := readSet(sets, n)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -161,6 +162,7 @@ func readPrefixes(sets *ebpf.Map, n uint32) (*filterset.Prefixes, error) {
 	return filterset.Decode(image)
 }
 
+// readEndpoints is readPrefixes for a set of addresses with ports.
 func readEndpoints(sets *ebpf.Map, n uint32) (filterset.Endpoints, error) {
 	e, err := endpointsIn(sets, n)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -169,7 +171,7 @@ func readEndpoints(sets *ebpf.Map, n uint32) (filterset.Endpoints, error) {
 	return e, err
 }
 
-// dropSet frees the members of a number that no program asks for any more.
+// dropSet frees the members of set n, which no program reads any more. It is no error if it has none.
 func dropSet(maps map[string]*ebpf.Map, n uint32) error {
 	var errs []error
 	for _, name := range setMaps {

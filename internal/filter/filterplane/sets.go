@@ -15,22 +15,22 @@ import (
 	"culvert/internal/filter/filterset"
 )
 
-// The maps of bpf/filter/set.h. A set is a map of its own, which takes its place in an array of sets at once:
-// a packet meets the old set or the new one. The old one is freed when no program reads it any more.
+// The maps of bpf/filter/set.h. Each set is a map of its own, and an entry of an array of maps. To replace a set is to replace
+// that entry, so that a packet meets the old set or the new one. The kernel frees the old one when no program reads it any more.
 
 // maxSets is how many sets of each kind there can be.
 const maxSets = 256
 
-// Now is the time that timeouts of sets are counted from.
+// Now returns the present time on the clock of the programs, CLOCK_BOOTTIME, from which the timeouts of sets are counted.
 func Now() filterset.Time {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		panic(err) // every kernel that can load the programs has that clock
+		panic(err) // each kernel that can load the programs has this clock
 	}
 	return filterset.TimeOf(time.Duration(now.Nano()))
 }
 
-// newSet makes a map of a set of prefixes, from its image (filterset.Prefixes.Image).
+// newSet returns a new map with a set of prefixes, given its image (filterset.Prefixes.Image).
 func newSet(image []byte) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "filter_set", Type: ebpf.Array, KeySize: 4, ValueSize: filterset.LineSize,
@@ -49,6 +49,7 @@ func newSet(image []byte) (*ebpf.Map, error) {
 	return m, unix.Munmap(b)
 }
 
+// mapSet maps a set of prefixes into memory, up to the end of a page. The caller unmaps it.
 func mapSet(m *ebpf.Map, prot int) ([]byte, error) {
 	page := unix.Getpagesize()
 	size := int(m.MaxEntries()) * filterset.LineSize
@@ -59,16 +60,16 @@ func mapSet(m *ebpf.Map, prot int) ([]byte, error) {
 	return b, nil
 }
 
-// putSet puts a set of either kind into its place in filter_sets or filter_endpoints, at once. The
-// map may be closed then.
+// putSet makes a set number n of filter_sets or filter_endpoints. It replaces the one before in one step. The caller may close
+// set afterwards.
 func putSet(sets *ebpf.Map, n uint32, set *ebpf.Map) error {
 	if err := sets.Put(n, set); err != nil {
-		return fmt.Errorf("putting set %d into its place: %w", n, err)
+		return fmt.Errorf("writing set %d: %w", n, err)
 	}
 	return nil
 }
 
-// deleteSet empties the place of a set, and frees it. It is no error if nothing is there.
+// deleteSet removes set n from sets and frees it. It is no error if there is no set n.
 func deleteSet(sets *ebpf.Map, n uint32) error {
 	if err := sets.Delete(n); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("deleting set %d: %w", n, err)
@@ -76,9 +77,9 @@ func deleteSet(sets *ebpf.Map, n uint32) error {
 	return nil
 }
 
-// openSet opens the set in a place; ebpf.ErrKeyNotExist if nothing is there.
+// openSet opens set n. The error wraps ebpf.ErrKeyNotExist if there is no set n.
 func openSet(sets *ebpf.Map, n uint32) (*ebpf.Map, error) {
-	// A set that is replaced between the two calls is gone: what has replaced it is asked for.
+	// A set that is replaced between the two calls no longer exists. Then look up the new one.
 	for tries := 0; ; tries++ {
 		var id ebpf.MapID
 		err := sets.Lookup(n, &id)
@@ -95,7 +96,7 @@ func openSet(sets *ebpf.Map, n uint32) (*ebpf.Map, error) {
 	}
 }
 
-// readSet returns the image of a set of prefixes, for filterset.Decode.
+// readSet returns the image of set n, which has prefixes, for filterset.Decode.
 func readSet(sets *ebpf.Map, n uint32) ([]byte, error) {
 	m, err := openSet(sets, n)
 	if err != nil {
@@ -118,7 +119,7 @@ type rawEndpoint struct {
 	_    byte
 }
 
-// ipVersion is what struct look says of packets with such an address.
+// ipVersion returns the field ip of struct flow_keys for packets with such an address: 4 or 6.
 func ipVersion(a netip.Addr) uint8 {
 	if a.Is4() {
 		return 4
@@ -126,7 +127,7 @@ func ipVersion(a netip.Addr) uint8 {
 	return 6
 }
 
-// newEndpoints makes a map of a set of addresses with ports.
+// newEndpoints returns a new map with a set of addresses with ports.
 func newEndpoints(set filterset.Endpoints) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "filter_endpoints", Type: ebpf.Hash, KeySize: 20, ValueSize: 4,
@@ -151,7 +152,7 @@ func newEndpoints(set filterset.Endpoints) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// endpointsIn returns the members of a set of addresses with ports.
+// endpointsIn returns the members of set n, which has addresses with ports.
 func endpointsIn(sets *ebpf.Map, n uint32) (filterset.Endpoints, error) {
 	m, err := openSet(sets, n)
 	if err != nil {

@@ -24,15 +24,15 @@ import (
 
 // setBed is a filter whose rules look one address up after another, all in one run of the program.
 type setBed struct {
-	t               testing.TB
-	prog            *ebpf.Program
-	sets, endpoints *ebpf.Map
-	looks, answers  *ebpf.Map
-	next            *ebpf.Map
+	t                testing.TB
+	prog             *ebpf.Program
+	sets, endpoints  *ebpf.Map
+	lookups, answers *ebpf.Map
+	next             *ebpf.Map
 }
 
-// setLooks is how many look-ups a bed takes at once.
-const setLooks = 1 << 16
+// maxLookups is how many look-ups a bed takes at once.
+const maxLookups = 1 << 16
 
 // newSetBed loads a filter with rules that take the next struct look from a map, look it up in set 3, and store
 // the answer in another map. Side and kind are in bytes that look-ups do not read.
@@ -50,7 +50,7 @@ func newSetBed(t testing.TB, lookUp bool) *setBed {
 		t.Cleanup(func() { m.Close() })
 		return m
 	}
-	b.looks, b.answers, b.next = array(48, setLooks), array(8, setLooks), array(8, 1)
+	b.lookups, b.answers, b.next = array(48, maxLookups), array(8, maxLookups), array(8, 1)
 	spec, err := bpfobj.LoadFilter()
 	if err != nil {
 		t.Fatal(err)
@@ -102,8 +102,8 @@ func setBedRules(t testing.TB, all asm.Instructions, b *setBed, lookUp bool) asm
 	body = append(body,
 		asm.LoadMem(asm.R6, asm.R0, 0, asm.DWord), asm.Mov.Reg(asm.R1, asm.R6), asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
-		asm.And.Imm(asm.R6, setLooks-1), asm.StoreMem(asm.RFP, -4, asm.R6, asm.Word))
-	body = append(body, lookUpIn(b.looks, -4, "out")...)
+		asm.And.Imm(asm.R6, maxLookups-1), asm.StoreMem(asm.RFP, -4, asm.R6, asm.Word))
+	body = append(body, lookUpIn(b.lookups, -4, "out")...)
 	for off := int16(0); off < 48; off += 8 {
 		body = append(body, asm.LoadMem(asm.R1, asm.R0, off, asm.DWord), asm.StoreMem(asm.RFP, off-56, asm.R1, asm.DWord))
 	}
@@ -133,8 +133,8 @@ func setBedRules(t testing.TB, all asm.Instructions, b *setBed, lookUp bool) asm
 
 var setPacket = make([]byte, 64)
 
-// setLook is a look-up, and what a rule should get.
-type setLook struct {
+// setLookup is a look-up, and what a rule should get.
+type setLookup struct {
 	addr     netip.Addr // to look up
 	port     uint16
 	dst      bool
@@ -143,7 +143,7 @@ type setLook struct {
 	want     bool
 }
 
-func (l setLook) bytes() []byte {
+func (l setLookup) bytes() []byte {
 	b := make([]byte, 48)
 	other := netip.MustParseAddr("203.0.113.77").As16()
 	side, otherSide, port := b[:16], b[16:32], b[32:34]
@@ -173,17 +173,17 @@ func (l setLook) bytes() []byte {
 }
 
 // fill puts look-ups into their map, again and again until it is full.
-func (b *setBed) fill(looks []setLook) {
+func (b *setBed) fill(lookups []setLookup) {
 	b.t.Helper()
-	keys, values := make([]uint32, setLooks), make([][48]byte, setLooks)
+	keys, values := make([]uint32, maxLookups), make([][48]byte, maxLookups)
 	for n := range keys {
 		keys[n] = uint32(n)
-		values[n] = [48]byte(looks[n%len(looks)].bytes())
+		values[n] = [48]byte(lookups[n%len(lookups)].bytes())
 	}
-	if _, err := b.looks.BatchUpdate(keys, values, nil); err != nil {
+	if _, err := b.lookups.BatchUpdate(keys, values, nil); err != nil {
 		b.t.Fatal(err)
 	}
-	zeros := make([]uint64, setLooks)
+	zeros := make([]uint64, maxLookups)
 	if _, err := b.answers.BatchUpdate(keys, zeros, nil); err != nil {
 		b.t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func (b *setBed) fill(looks []setLook) {
 	}
 }
 
-// run looks all up, and returns how long one took.
+// run lookups all up, and returns how long one took.
 func (b *setBed) run(n int) time.Duration {
 	b.t.Helper()
 	_, took, err := b.prog.Benchmark(setPacket, n, nil)
@@ -202,19 +202,19 @@ func (b *setBed) run(n int) time.Duration {
 	return took
 }
 
-func (b *setBed) check(looks []setLook) {
+func (b *setBed) check(lookups []setLookup) {
 	b.t.Helper()
-	if len(looks) > setLooks {
-		b.t.Fatalf("%d look-ups are too many", len(looks))
+	if len(lookups) > maxLookups {
+		b.t.Fatalf("%d look-ups are too many", len(lookups))
 	}
-	b.fill(looks)
-	b.run(len(looks))
-	keys, answers := make([]uint32, setLooks), make([]uint64, setLooks)
+	b.fill(lookups)
+	b.run(len(lookups))
+	keys, answers := make([]uint32, maxLookups), make([]uint64, maxLookups)
 	if _, err := b.answers.BatchLookup(new(ebpf.MapBatchCursor), keys, answers, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		b.t.Fatal(err)
 	}
 	wrong := 0
-	for n, l := range looks {
+	for n, l := range lookups {
 		if want := map[bool]uint64{false: 1, true: 2}[l.want]; answers[n] != want {
 			b.t.Errorf("%+v is answered with %d", l, int(answers[n])-1)
 			if wrong++; wrong == 5 {
@@ -307,15 +307,15 @@ func mustReadSet(t testing.TB, file string) *filterset.Prefixes {
 	return p
 }
 
-// looksAround makes look-ups at the edges of prefixes and elsewhere, judged by a table of routes.
-func looksAround(r *rand.Rand, all []netip.Prefix, n int) []setLook {
+// lookupsAround makes look-ups at the edges of prefixes and elsewhere, judged by a table of routes.
+func lookupsAround(r *rand.Rand, all []netip.Prefix, n int) []setLookup {
 	var table bart.Lite
 	for _, p := range all {
 		table.Insert(p)
 	}
-	var looks []setLook
-	for len(looks) < n {
-		a := randomAddr(r, len(looks)%2 == 0)
+	var lookups []setLookup
+	for len(lookups) < n {
+		a := randomAddr(r, len(lookups)%2 == 0)
 		if len(all) > 0 && r.IntN(4) != 0 {
 			p := all[r.IntN(len(all))]
 			a = p.Addr()
@@ -329,10 +329,10 @@ func looksAround(r *rand.Rand, all []netip.Prefix, n int) []setLook {
 			}
 		}
 		if a.IsValid() {
-			looks = append(looks, setLook{addr: a, dst: r.IntN(2) == 0, want: table.Contains(a)})
+			lookups = append(lookups, setLookup{addr: a, dst: r.IntN(2) == 0, want: table.Contains(a)})
 		}
 	}
-	return looks
+	return lookups
 }
 
 func lastOf(p netip.Prefix) netip.Addr {
@@ -350,7 +350,7 @@ func TestFilterSetLookUp(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 10, 100, 10_000} {
 		file, all := randomSet(t, n, true, false)
 		b.load(mustReadSet(t, file))
-		b.check(looksAround(r, all, 20_000))
+		b.check(lookupsAround(r, all, 20_000))
 	}
 	for _, set := range []string{"0.0.0.0/0", "::/0", "255.255.255.255", "0.0.0.0", "::", "::/0 0.0.0.0/0",
 		"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "0.0.0.0/1 ::/1", "128.0.0.0/1 8000::/1"} {
@@ -360,14 +360,14 @@ func TestFilterSetLookUp(t *testing.T) {
 		for prefix := range p.All() {
 			all = append(all, prefix)
 		}
-		b.check(looksAround(r, all, 500))
+		b.check(lookupsAround(r, all, 500))
 	}
 	b.load(parseSet(t, filterset.Options{}, "0.0.0.0/0 ::/0"))
-	b.check([]setLook{{}}) // neither IPv4 nor IPv6
+	b.check([]setLookup{{}}) // neither IPv4 nor IPv6
 	if err := deleteSet(b.sets, 3); err != nil {
 		t.Fatal(err)
 	}
-	b.check([]setLook{{addr: netip.MustParseAddr("192.0.2.1")}, {addr: netip.MustParseAddr("::1")}})
+	b.check([]setLookup{{addr: netip.MustParseAddr("192.0.2.1")}, {addr: netip.MustParseAddr("::1")}})
 	if _, err := readSet(b.sets, 3); !errors.Is(err, ebpf.ErrKeyNotExist) {
 		t.Errorf("a set that was deleted is read: %v", err)
 	}
@@ -377,7 +377,7 @@ func TestFilterSetMillion(t *testing.T) {
 	b := newSetBed(t, true)
 	file, all := randomSet(t, 1_000_000, true, false)
 	b.load(mustReadSet(t, file))
-	b.check(looksAround(rand.New(rand.NewPCG(1, 2)), all, 20_000))
+	b.check(lookupsAround(rand.New(rand.NewPCG(1, 2)), all, 20_000))
 }
 
 // Trees of all heights: networks close together, and few far away, which make the buckets large.
@@ -399,7 +399,7 @@ func TestFilterSetHeights(t *testing.T) {
 			args = append(args, all[len(all)-1].String(), all[len(all)-2].String())
 		}
 		b.load(parseSet(t, filterset.Options{}, args...))
-		b.check(looksAround(r, all, 20_000))
+		b.check(lookupsAround(r, all, 20_000))
 	}
 }
 
@@ -431,26 +431,26 @@ func TestFilterSetTimes(t *testing.T) {
 	// The time moves on while the program runs, so what ends soon is asked for when it is sure to be over.
 	time.Sleep(time.Second)
 	end := Now()
-	looks := looksAround(r, all, 5000)
+	lookups := lookupsAround(r, all, 5000)
 	some := 0
-	for n := range looks {
-		looks[n].want = set.Has(looks[n].addr, end)
-		if looks[n].want {
+	for n := range lookups {
+		lookups[n].want = set.Has(lookups[n].addr, end)
+		if lookups[n].want {
 			some++
 		}
 	}
 	if some < 500 {
-		t.Fatalf("only %d of %d are members", some, len(looks))
+		t.Fatalf("only %d of %d are members", some, len(lookups))
 	}
-	b.check(looks)
+	b.check(lookups)
 	// Before that a member, later not.
 	short := parseSet(t, filterset.Options{Now: Now(), Timeout: 3 * time.Second}, "192.0.2.1", "2001:db8::1")
 	b.load(short)
-	looks = []setLook{{addr: netip.MustParseAddr("192.0.2.1"), want: true}, {addr: netip.MustParseAddr("2001:db8::1"), want: true}}
-	b.check(looks)
+	lookups = []setLookup{{addr: netip.MustParseAddr("192.0.2.1"), want: true}, {addr: netip.MustParseAddr("2001:db8::1"), want: true}}
+	b.check(lookups)
 	time.Sleep(3500 * time.Millisecond)
-	looks[0].want, looks[1].want = false, false
-	b.check(looks)
+	lookups[0].want, lookups[1].want = false, false
+	b.check(lookups)
 }
 
 func TestFilterSetEndpoints(t *testing.T) {
@@ -478,22 +478,22 @@ func TestFilterSetEndpoints(t *testing.T) {
 	if err != nil || !maps.Equal(back, set) {
 		t.Fatalf("%d members are read of %d (%v)", len(back), len(set), err)
 	}
-	var looks []setLook
+	var lookups []setLookup
 	for at, end := range set {
-		l := setLook{addr: at.Addr(), port: at.Port(), endpoint: true, dst: r.IntN(2) == 0, want: end > now}
-		looks = append(looks, l)
+		l := setLookup{addr: at.Addr(), port: at.Port(), endpoint: true, dst: r.IntN(2) == 0, want: end > now}
+		lookups = append(lookups, l)
 		l.port++
 		l.want = set[netip.AddrPortFrom(l.addr, l.port)] > now
-		looks = append(looks, l)
-		l = looks[len(looks)-2]
+		lookups = append(lookups, l)
+		l = lookups[len(lookups)-2]
 		l.noPorts, l.want = true, false
-		looks = append(looks, l)
+		lookups = append(lookups, l)
 	}
 	// An IPv6 address that has an IPv4 one in it is none of the set's.
-	looks = append(looks,
-		setLook{addr: netip.MustParseAddr("192.0.2.1"), port: 53, endpoint: true, want: true},
-		setLook{addr: netip.MustParseAddr("::ffff:192.0.2.1"), port: 53, endpoint: true})
-	b.check(looks)
+	lookups = append(lookups,
+		setLookup{addr: netip.MustParseAddr("192.0.2.1"), port: 53, endpoint: true, want: true},
+		setLookup{addr: netip.MustParseAddr("::ffff:192.0.2.1"), port: 53, endpoint: true})
+	b.check(lookups)
 	empty, err := newEndpoints(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -505,10 +505,10 @@ func TestFilterSetEndpoints(t *testing.T) {
 	if back, err := endpointsIn(b.endpoints, 3); err != nil || len(back) != 0 {
 		t.Fatalf("the empty set has %d members (%v)", len(back), err)
 	}
-	for n := range looks {
-		looks[n].want = false
+	for n := range lookups {
+		lookups[n].want = false
 	}
-	b.check(looks)
+	b.check(lookups)
 }
 
 // What is in the old set and in the new one is never missed in between.
@@ -516,11 +516,11 @@ func TestFilterSetReplace(t *testing.T) {
 	b := newSetBed(t, true)
 	r := rand.New(rand.NewPCG(9, 10))
 	var both, one, other []string
-	var looks []setLook
+	var lookups []setLookup
 	for n := range 1500 {
 		a := randomAddr(r, n%2 == 0)
 		both = append(both, a.String())
-		looks = append(looks, setLook{addr: a, want: true})
+		lookups = append(lookups, setLookup{addr: a, want: true})
 	}
 	for n := range 30_000 {
 		one = append(one, randomAddr(r, n%2 == 0).String())
@@ -536,7 +536,7 @@ func TestFilterSetReplace(t *testing.T) {
 		images = append(images, image)
 	}
 	b.load(parseSet(t, filterset.Options{}, both...))
-	b.fill(looks)
+	b.fill(lookups)
 	stop, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer close(failed)
@@ -560,7 +560,7 @@ func TestFilterSetReplace(t *testing.T) {
 	// The program keeps the answer no.
 	ids := make(map[ebpf.MapID]bool)
 	for round := 0; len(ids) < 20 || round < 40; round++ {
-		b.run(len(looks))
+		b.run(len(lookups))
 		var id ebpf.MapID
 		if err := b.sets.Lookup(uint32(3), &id); err != nil {
 			t.Fatal(err)
@@ -574,28 +574,28 @@ func TestFilterSetReplace(t *testing.T) {
 	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
-	keys, answers := make([]uint32, setLooks), make([]uint64, setLooks)
+	keys, answers := make([]uint32, maxLookups), make([]uint64, maxLookups)
 	if _, err := b.answers.BatchLookup(new(ebpf.MapBatchCursor), keys, answers, nil); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		t.Fatal(err)
 	}
-	for n, answer := range answers[:40*len(looks)] {
+	for n, answer := range answers[:40*len(lookups)] {
 		if answer != 2 {
-			t.Fatalf("%s was missed at least once", looks[n%len(looks)].addr)
+			t.Fatalf("%s was missed at least once", lookups[n%len(lookups)].addr)
 		}
 	}
 }
 
 // Under an emulator with a clock that counts instructions, with -short, ns are instructions.
 func BenchmarkFilterSet(b *testing.B) {
-	rounds, runs := 15, 4*setLooks
+	rounds, runs := 15, 4*maxLookups
 	sizes := []int{10, 10_000, 1_000_000}
 	if testing.Short() {
 		rounds, runs, sizes = 1, 8192, []int{10, 10_000, 100_000}
 	}
 	empty, bed := newSetBed(b, false), newSetBed(b, true)
-	measure := func(looks []setLook) float64 {
-		empty.fill(looks)
-		bed.fill(looks)
+	measure := func(lookups []setLookup) float64 {
+		empty.fill(lookups)
+		bed.fill(lookups)
 		best := [2]time.Duration{time.Hour, time.Hour}
 		for range rounds {
 			for n, x := range []*setBed{empty, bed} {
@@ -625,14 +625,14 @@ func BenchmarkFilterSet(b *testing.B) {
 			m.Close()
 			took := time.Since(started)
 			r := rand.New(rand.NewPCG(11, 12))
-			var members, others []setLook
-			for len(members) < setLooks || len(others) < setLooks {
+			var members, others []setLookup
+			for len(members) < maxLookups || len(others) < maxLookups {
 				a := randomAddr(r, v4)
-				if len(members) < setLooks {
-					members = append(members, setLook{addr: lastOf(all[r.IntN(n)])})
+				if len(members) < maxLookups {
+					members = append(members, setLookup{addr: lastOf(all[r.IntN(n)])})
 				}
 				if !set.Has(a, 0) {
-					others = append(others, setLook{addr: a})
+					others = append(others, setLookup{addr: a})
 				}
 			}
 			b.Run(fmt.Sprintf("IPv%s/%d", family, n), func(b *testing.B) {
@@ -640,7 +640,7 @@ func BenchmarkFilterSet(b *testing.B) {
 					b.ReportMetric(measure(members[:1]), "warm-member-ns")
 					b.ReportMetric(measure(others[:1]), "warm-other-ns")
 					b.ReportMetric(measure(members), "cold-member-ns")
-					b.ReportMetric(measure(others[:setLooks]), "cold-other-ns")
+					b.ReportMetric(measure(others[:maxLookups]), "cold-other-ns")
 				}
 				b.ReportMetric(read.Seconds()*1000, "read-ms")
 				b.ReportMetric(took.Seconds()*1000, "load-ms")

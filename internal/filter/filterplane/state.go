@@ -9,20 +9,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
 )
 
-// loaded is a filter with what the programs know its parts by. It is kept beside the program.
-type loaded struct {
+// filterState is a filter with the numbers by which the programs know its parts. It is stored with the program (see pack).
+type filterState struct {
 	Filter Filter
-	// Rules has the number of each rule's counters, Sets that of each set, by name.
+	// Rules maps the name of a rule to the number of its counters, Sets the name of a set to its number.
 	Rules map[string]int `json:",omitempty"`
 	Sets  map[string]int `json:",omitempty"`
-	// Limits has the numbers of rates by the name of the rule.
+	// Limits maps the name of a rule with a rate to its limit.
 	Limits map[string]limitState `json:",omitempty"`
-	// Layouts fingerprints the maps (see meta).
+	// Layouts maps the name of a map to the fingerprint of its layout (datapath.MapLayouts).
 	Layouts map[string]string `json:",omitempty"`
 }
 
@@ -31,7 +32,7 @@ type limitState struct {
 	Rate   Rate
 }
 
-// clone copies f as far as an edit may change it.
+// clone copies f. The copies share what an edit replaces but does not change: the code and the rates of rules.
 func (f Filter) clone() Filter {
 	c := f
 	c.Rules = slices.Clone(f.Rules)
@@ -43,12 +44,12 @@ func (f Filter) clone() Filter {
 	return c
 }
 
-// empty tells whether there is nothing in it.
+// empty tells whether f has nothing in it.
 func (f *Filter) empty() bool {
 	return len(f.Rules) == 0 && len(f.Sets) == 0 && len(f.Services) == 0 && f.Top == TopOff
 }
 
-// Validate refuses what would make no sense to the programs, and more than there is room for.
+// Validate returns an error if the parts of f contradict each other, or if there are more of them than the maps have room for.
 func (f *Filter) Validate() error {
 	if len(f.Rules) > maxRules {
 		return fmt.Errorf("%d rules: a filter has at most %d: put addresses into sets", len(f.Rules), maxRules)
@@ -84,7 +85,7 @@ func (f *Filter) Validate() error {
 		return err
 	}
 	if f.Top > TopPort {
-		return fmt.Errorf("no such order of talkers: %d", f.Top)
+		return fmt.Errorf("talkers by %d: use %d to %d", f.Top, TopOff, TopPort)
 	}
 	return nil
 }
@@ -111,16 +112,16 @@ func (r *Rule) validate(sets map[string]bool) error {
 	return nil
 }
 
-// follow gives the parts of f their numbers: those that stay keep theirs, but for sets that get other members, and none
-// is one that s still uses.
-func (s *loaded) follow(f Filter, members map[string]Members) (*loaded, error) {
-	next := &loaded{
+// succeed returns the state of the filter f, which replaces s. A part that s has too keeps its number, except for a set that
+// gets other members. All other numbers are ones that s does not use: the old program reads those of s until it is replaced.
+func (s *filterState) succeed(f Filter, members map[string]Members) (*filterState, error) {
+	next := &filterState{
 		Filter: f, Layouts: s.Layouts,
 		Rules: make(map[string]int), Sets: make(map[string]int), Limits: make(map[string]limitState),
 	}
 	rules := newNumbers(2*maxRules, maps.Values(s.Rules))
 	sets := newNumbers(2*maxSets, maps.Values(s.Sets))
-	limits := newNumbers(MaxLimits, func(yield func(int) bool) {
+	limits := newNumbers(maxLimits, func(yield func(int) bool) {
 		for _, l := range s.Limits {
 			if !yield(l.Number) {
 				return
@@ -170,13 +171,14 @@ func (f *Filter) set(name string) *Set {
 	return &f.Sets[n]
 }
 
-// numbers gives out those that are free, the lowest first.
+// numbers gives out free numbers, the lowest first.
 type numbers struct {
 	used []bool
 	next int
 }
 
-func newNumbers(n int, used func(func(int) bool)) *numbers {
+// newNumbers gives out numbers below n, except for the used ones.
+func newNumbers(n int, used iter.Seq[int]) *numbers {
 	s := &numbers{used: make([]bool, n)}
 	for u := range used {
 		if u < n {
@@ -196,17 +198,18 @@ func (s *numbers) take() (int, error) {
 	return 0, fmt.Errorf("all %d are in use until the change is made: do it in two steps", len(s.used))
 }
 
-// steps turns the rules into what the programs know. The argument gives the index of an interface.
-func (s *loaded) steps(ifindex func(name string) (int, bool)) []ruleStep {
+// steps returns the rules with numbers in the place of names. Ifindex returns the index of an interface; a rule does not match
+// packets of an interface for which it is false.
+func (s *filterState) steps(ifindex func(name string) (int, bool)) []ruleStep {
 	var steps []ruleStep
 	for _, r := range s.Filter.Rules {
 		step := ruleStep{
-			action: r.Action, place: placeRules + 2*s.Rules[r.Name], anywhere: len(r.Interfaces) == 0,
-			code: r.Code, limit: s.Limits[r.Name].Number, addressed: r.Rate != nil && r.Rate.Per != PerRule,
+			action: r.Action, counter: counterRules + 2*s.Rules[r.Name], anyInterface: len(r.Interfaces) == 0,
+			code: r.Code, limit: s.Limits[r.Name].Number, perAddress: r.Rate != nil && r.Rate.Per != PerRule,
 		}
 		for _, name := range r.Interfaces {
 			if index, ok := ifindex(name); ok {
-				step.ifindex = append(step.ifindex, index)
+				step.ifindexes = append(step.ifindexes, index)
 			}
 		}
 		for n, ref := range slices.Concat(r.Src, r.Dst) {
@@ -219,8 +222,8 @@ func (s *loaded) steps(ifindex func(name string) (int, bool)) []ruleStep {
 	return steps
 }
 
-// pack writes s down. A thousand rules are long in JSON.
-func (s *loaded) pack() ([]byte, error) {
+// pack encodes s as JSON. It compresses it, because a thousand rules are long in JSON.
+func (s *filterState) pack() ([]byte, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -232,18 +235,18 @@ func (s *loaded) pack() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// unpack turns pack back.
-func unpack(b []byte) (*loaded, error) {
+// unpack decodes what pack has encoded. Zeros may follow it.
+func unpack(b []byte) (*filterState, error) {
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {
 		return nil, fmt.Errorf("reading the filter: %w", err)
 	}
-	z.Multistream(false) // zeros may follow
+	z.Multistream(false)
 	text, err := io.ReadAll(z)
 	if err != nil {
 		return nil, fmt.Errorf("reading the filter: %w", err)
 	}
-	var s loaded
+	var s filterState
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("reading the filter: %w", err)
 	}

@@ -14,16 +14,16 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// Of bpf/filter/syn.h.
+// Numbers of bpf/filter/syn.h.
 const (
 	serviceForwarded = 1
 	maxServices      = 4096
 )
 
-// What the answers to SYNs for forwarded services announce unless told otherwise.
+// Defaults of what the answers to SYNs for forwarded services announce.
 const (
-	ServiceMSS         = 1460
-	ServiceWindowScale = 7
+	defaultMSS         = 1460
+	defaultWindowScale = 7
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 	maxWindowScale = 14  // RFC 7323, 2.3
 )
 
-// Check says what is wrong with a service.
+// Check returns an error if the service cannot be protected.
 func (s Service) Check() error {
 	addr := s.Addr.Addr().Unmap()
 	switch {
@@ -53,7 +53,7 @@ func (s Service) Check() error {
 	return nil
 }
 
-// checkServices checks all of them together.
+// checkServices returns an error if one of the services cannot be protected, or all of them together.
 func checkServices(services []Service) error {
 	if len(services) > maxServices {
 		return fmt.Errorf("%d protected services: %d at most", len(services), maxServices)
@@ -75,7 +75,7 @@ func checkServices(services []Service) error {
 func serviceKey(s Service) bpfobj.FilterFilterServiceKey {
 	var key bpfobj.FilterFilterServiceKey
 	addr := s.Addr.Addr().Unmap()
-	b := addr.As16() // mapped, if it is an IPv4 address
+	b := addr.As16() // an IPv4 address is IPv4-mapped
 	for n := range key.Addr.W {
 		key.Addr.W[n] = bpfobj.Native.Uint32(b[4*n:])
 	}
@@ -89,16 +89,16 @@ func serviceValue(s Service) bpfobj.FilterFilterService {
 	if s.Forwarded {
 		v.Flags |= serviceForwarded
 		if v.Mss == 0 {
-			v.Mss = ServiceMSS
+			v.Mss = defaultMSS
 		}
 		if v.Wscale == 0 {
-			v.Wscale = ServiceWindowScale
+			v.Wscale = defaultWindowScale
 		}
 	}
 	return v
 }
 
-// setServices sets what the programs of spec know of protected services before they are loaded.
+// setServices sets the variables about protected services in spec, which is not loaded yet.
 func setServices(spec *ebpf.CollectionSpec, services []Service) error {
 	if err := spec.Variables[bpfobj.FilterVarFilterProtects].Set(len(services) > 0); err != nil {
 		return fmt.Errorf("turning the protected services on: %w", err)
@@ -109,8 +109,8 @@ func setServices(spec *ebpf.CollectionSpec, services []Service) error {
 	return nil
 }
 
-// rmemMax is net.core.rmem_max in bytes, 0 if it cannot be seen: older kernels hide it from all network namespaces
-// but the first. Answers then announce no window scale.
+// rmemMax returns net.core.rmem_max in bytes. It returns 0 if the sysctl cannot be read: older kernels have it in the first
+// network namespace only. Answers to SYNs then announce no window scale.
 func rmemMax() uint32 {
 	b, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
@@ -123,7 +123,7 @@ func rmemMax() uint32 {
 	return uint32(n)
 }
 
-// putServices lets the programs answer SYNs for services, and for those from before.
+// putServices adds services to the map of those for which the programs answer SYNs.
 func putServices(m *ebpf.Map, services []Service) error {
 	for _, s := range services {
 		if err := m.Put(serviceKey(s), serviceValue(s)); err != nil {

@@ -132,7 +132,7 @@ func TestSynFloodForwarded(t *testing.T) {
 						if cli.Timestamps != all || cli.SACK != all || srv.Timestamps != all || srv.SACK != all {
 							return fmt.Errorf("options of the client %+v, of the server %+v", *cli, *srv)
 						}
-						if all && (cli.SndWscale != ServiceWindowScale || cli.RcvWscale != srv.SndWscale) {
+						if all && (cli.SndWscale != defaultWindowScale || cli.RcvWscale != srv.SndWscale) {
 							return fmt.Errorf("windows of the client %+v, of the server %+v", *cli, *srv)
 						}
 						return nil

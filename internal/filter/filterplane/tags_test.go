@@ -125,7 +125,7 @@ func TestFilterPriorityTags(t *testing.T) {
 		beyond := len(tags) > 8 || len(left) > 2 && len(left) < len(tags) || !whole && first < len(frame)
 		if beyond {
 			dropped++
-			if v.Action != Drop || v.Reason != "filter-tags" || len(v.Asked) != 0 {
+			if v.Action != Drop || v.Reason != "filter-tags" || len(v.Matched) != 0 {
 				fail("%+v, not dropped", v)
 			}
 			continue
@@ -142,7 +142,7 @@ func TestFilterPriorityTags(t *testing.T) {
 		}
 		for name, j := range judges {
 			want := j.Match(bare, len(bare))
-			if got := slices.Contains(v.Asked, name); got != want {
+			if got := slices.Contains(v.Matched, name); got != want {
 				fail("%s: libpcap matches: %v, we say %v", name, want, got)
 			} else if got {
 				matched++
@@ -164,7 +164,7 @@ func TestFilterHeadersInAnotherBuffer(t *testing.T) {
 		endpoints bool
 		least     int // bytes of the first buffer that are enough
 	}{{false, 34}, {true, 38}} {
-		tester, err := NewTesterOf(Filter{
+		tester, err := NewTesterWithSets(Filter{
 			Sets:  []Set{{Name: "service", Endpoints: c.endpoints}},
 			Rules: []Rule{{Name: "all", Action: Count, Dst: []SetRef{{Set: "service", Not: true}}}},
 		}, members)

@@ -18,27 +18,27 @@ type Verdict struct {
 	Action Action
 	// Rule is the name of the rule that decided, "" if none did.
 	Rule string
-	// Asked are the rules that matched, in their order: those that count or limit, then the one that decided.
-	Asked []string
+	// Matched holds the names of the rules that matched, in their order: those that count or limit, then the one that decided.
+	Matched []string
 	// Reason is why the packet is dropped before any rule sees it, "" for other packets.
 	Reason string
-	// Short and Malformed tell what Counters would have counted.
+	// Short and Malformed tell whether a filter counts the packet as such (see Counters).
 	Short, Malformed bool
 }
 
-// Tester runs packets through a filter that is attached nowhere and counts nothing of any other. Its limits never
-// drop: the rate of packets from a file is nobody's.
+// Tester runs packets through a filter of its own, which is attached to no interface. The counters of other filters do not
+// change. Its limits never drop, because the packets of a file do not come at a rate of their own.
 type Tester struct {
-	names map[int]string // by the place of their counters
-	acts  map[string]Action
-	prog  *program
-	maps  map[string]*ebpf.Map
+	rules   map[int]string    // the names of rules by the index of their first counter
+	actions map[string]Action // by the names of rules
+	prog    *program
+	maps    map[string]*ebpf.Map
 }
 
-// NewTester loads a filter. Its sets are those of inst; without an instance it may not have any.
+// NewTester loads a filter that uses the sets of inst. If inst is nil, its rules may not use sets.
 func NewTester(inst *datapath.Instance, f Filter) (*Tester, error) {
 	sets := make(map[string]*ebpf.Map)
-	known := &loaded{}
+	known := &filterState{}
 	if inst != nil {
 		p, done, err := read(inst)
 		if err != nil {
@@ -50,7 +50,7 @@ func NewTester(inst *datapath.Instance, f Filter) (*Tester, error) {
 				sets[name] = p.maps[name]
 			}
 		}
-		known = &loaded{Filter: Filter{Sets: p.state.Filter.Sets}, Sets: p.state.Sets}
+		known = &filterState{Filter: Filter{Sets: p.state.Filter.Sets}, Sets: p.state.Sets}
 	}
 	f = f.clone()
 	f.Sets = known.Filter.Sets
@@ -58,8 +58,9 @@ func NewTester(inst *datapath.Instance, f Filter) (*Tester, error) {
 	return t, err
 }
 
-// newTester loads a filter that knows its sets by the numbers of a state, with members in maps, nil for none.
-func newTester(known *loaded, sets map[string]*ebpf.Map, f Filter) (*Tester, *loaded, error) {
+// newTester loads a filter whose sets have the numbers that known has, and returns the filter's state too. Sets holds the maps
+// with the members by their names; the tester makes those that are missing.
+func newTester(known *filterState, sets map[string]*ebpf.Map, f Filter) (*Tester, *filterState, error) {
 	f.Services, f.Top = nil, TopOff
 	for n := range f.Rules {
 		if f.Rules[n].Action == Limit {
@@ -69,13 +70,13 @@ func newTester(known *loaded, sets map[string]*ebpf.Map, f Filter) (*Tester, *lo
 	if err := f.Validate(); err != nil {
 		return nil, nil, err
 	}
-	state, err := known.follow(f, nil)
+	state, err := known.succeed(f, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &Tester{names: make(map[int]string), acts: make(map[string]Action)}
+	t := &Tester{rules: make(map[int]string), actions: make(map[string]Action)}
 	for _, r := range f.Rules {
-		t.names[placeRules+2*state.Rules[r.Name]], t.acts[r.Name] = r.Name, r.Action
+		t.rules[counterRules+2*state.Rules[r.Name]], t.actions[r.Name] = r.Name, r.Action
 	}
 	if t.maps, err = newMaps(sets); err != nil {
 		return nil, nil, err
@@ -87,21 +88,21 @@ func newTester(known *loaded, sets map[string]*ebpf.Map, f Filter) (*Tester, *lo
 		}
 		return dev.Index, true
 	})
-	if t.prog, err = loadProgram(&purpose{steps: steps, tracing: true}, t.maps, nil); err != nil {
+	if t.prog, err = loadProgram(&programConfig{steps: steps, tracing: true}, t.maps, nil); err != nil {
 		t.Close()
 		return nil, nil, err
 	}
 	return t, state, nil
 }
 
-// Close lets go of the tester.
+// Close closes the program and the maps.
 func (t *Tester) Close() {
 	closeMaps(t.maps)
 	t.prog.close()
 }
 
-// Run tells what becomes of a frame that comes in by an interface of this network namespace, or by none that is named in
-// a rule if iface is "".
+// Run returns what the filter does with an Ethernet frame that comes in by an interface of this network namespace. If iface is
+// "", the frame comes in by an interface that no rule names.
 func (t *Tester) Run(frame []byte, iface string) (v Verdict, err error) {
 	md := bpfobj.XDPMD{DataEnd: uint32(len(frame))}
 	if iface != "" {
@@ -115,7 +116,7 @@ func (t *Tester) Run(frame []byte, iface string) (v Verdict, err error) {
 	return v, err
 }
 
-// run is Run in other circumstances. It returns the frame as it goes on, too.
+// run is Run for a frame that may lie in several buffers, as md says. It also returns the frame as it is afterwards.
 func (t *Tester) run(frame []byte, md bpfobj.XDPMD) (v Verdict, out []byte, err error) {
 	if err := t.maps[bpfobj.FilterMapFilterTraces].Put(uint32(0), uint32(0)); err != nil {
 		return v, nil, fmt.Errorf("clearing the trace: %w", err)
@@ -125,7 +126,7 @@ func (t *Tester) run(frame []byte, md bpfobj.XDPMD) (v Verdict, out []byte, err 
 	if err != nil {
 		return v, nil, fmt.Errorf("running a packet of %d bytes through the filter: %w", len(frame), err)
 	}
-	places, err := t.trace()
+	counters, err := t.trace()
 	if err != nil {
 		return v, nil, fmt.Errorf("reading the trace: %w", err)
 	}
@@ -133,44 +134,46 @@ func (t *Tester) run(frame []byte, md bpfobj.XDPMD) (v Verdict, out []byte, err 
 	if action == xdpDropAction {
 		v.Action = Drop
 	}
-	for _, place := range places {
+	for _, counter := range counters {
 		switch {
-		case place == placeShort:
+		case counter == counterShort:
 			v.Short = true
-		case place == placeMalformed:
+		case counter == counterMalformed:
 			v.Malformed = true
-		case place >= traceReason:
-			v.Reason = datapath.Reasons()[bpfobj.PipelineReason(place-traceReason).Index()].Name
+		case counter >= traceReason:
+			v.Reason = datapath.Reasons()[bpfobj.PipelineReason(counter-traceReason).Index()].Name
 		default:
-			v.Asked = append(v.Asked, t.names[int(place)])
+			v.Matched = append(v.Matched, t.rules[int(counter)])
 		}
 	}
-	if n := len(v.Asked); n > 0 && t.acts[v.Asked[n-1]] != Count {
-		v.Rule = v.Asked[n-1]
+	if n := len(v.Matched); n > 0 && t.actions[v.Matched[n-1]] != Count {
+		v.Rule = v.Matched[n-1]
 	}
 	return v, opts.DataOut, nil
 }
 
-// trace returns the places that the last packet was counted at, in their order.
+// trace returns the indexes of the counters that have counted the last packet, in their order. If the packet was dropped
+// before any rule saw it, there is traceReason plus the reason.
 func (t *Tester) trace() ([]uint32, error) {
 	traces := t.maps[bpfobj.FilterMapFilterTraces]
 	var n uint32
 	if err := traces.Lookup(uint32(0), &n); err != nil {
 		return nil, err
 	}
-	if n >= traces.MaxEntries() { // never: there is room for all rules
-		return nil, fmt.Errorf("the packet was counted %d times, of which %d are known", n, traces.MaxEntries()-1)
+	if n >= traces.MaxEntries() { // cannot happen: there is room for all rules
+		return nil, fmt.Errorf("the packet was counted %d times, the trace has room for %d", n, traces.MaxEntries()-1)
 	}
-	places := make([]uint32, n)
-	for i := range places {
-		if err := traces.Lookup(uint32(i+1), &places[i]); err != nil {
+	counters := make([]uint32, n)
+	for i := range counters {
+		if err := traces.Lookup(uint32(i+1), &counters[i]); err != nil {
 			return nil, err
 		}
 	}
-	return places, nil
+	return counters, nil
 }
 
-// traceReason stands above all places, in front of a reason (FILTER_TRACE_REASON of bpf/filter/count.h).
+// traceReason is added to a reason in the trace (FILTER_TRACE_REASON of bpf/filter/count.h). It is above the indexes of all
+// counters.
 const traceReason = 0x10000
 
 // xdpDropAction is XDP_DROP of linux/bpf.h.

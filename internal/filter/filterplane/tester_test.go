@@ -35,12 +35,12 @@ func TestFilterTesterNames(t *testing.T) {
 			last  string
 		}{{1, "noicmp", Drop, n, "noicmp"}, {17, "", Pass, n - 1, fmt.Sprint("count", n-2)}} {
 			v, err := tester.Run(protoFrame(c.proto, 60), "")
-			if err != nil || v.Rule != c.rule || v.Action != c.act || len(v.Asked) != c.asked {
-				t.Errorf("%d rules: protocol %d: rule %q, %s, %d asked, %v; want %+v", n, c.proto, v.Rule, v.Action, len(v.Asked), err, c)
+			if err != nil || v.Rule != c.rule || v.Action != c.act || len(v.Matched) != c.asked {
+				t.Errorf("%d rules: protocol %d: rule %q, %s, %d asked, %v; want %+v", n, c.proto, v.Rule, v.Action, len(v.Matched), err, c)
 				continue
 			}
-			if v.Asked[0] != "count0" || v.Asked[69-1] != "count68" || v.Asked[c.asked-1] != c.last {
-				t.Errorf("%d rules: protocol %d: asked %s to %s", n, c.proto, v.Asked[0], v.Asked[c.asked-1])
+			if v.Matched[0] != "count0" || v.Matched[69-1] != "count68" || v.Matched[c.asked-1] != c.last {
+				t.Errorf("%d rules: protocol %d: asked %s to %s", n, c.proto, v.Matched[0], v.Matched[c.asked-1])
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func TestFilterLookWithin(t *testing.T) {
 		Sets:  []Set{{Name: "dns", Endpoints: true}},
 		Rules: []Rule{{Name: "nodns", Action: Drop, Dst: []SetRef{{Set: "dns"}}}},
 	}
-	tester, state, err := newTester(&loaded{}, nil, f)
+	tester, state, err := newTester(&filterState{}, nil, f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,15 +9,15 @@ import (
 	"culvert/internal/filter/filterset"
 )
 
-// TesterSets are the members of sets by name; a set that is in neither has none.
+// TesterSets holds the members of sets by name. A set that is in neither map has no members.
 type TesterSets struct {
 	Prefixes  map[string]*filterset.Prefixes
 	Endpoints map[string]filterset.Endpoints
 }
 
-// NewTesterOf loads a filter with sets of its own, whatever runs.
-func NewTesterOf(f Filter, m TesterSets) (*Tester, error) {
-	t, state, err := newTester(&loaded{}, nil, f.clone())
+// NewTesterWithSets loads a filter with sets of its own. It needs no data plane.
+func NewTesterWithSets(f Filter, m TesterSets) (*Tester, error) {
+	t, state, err := newTester(&filterState{}, nil, f.clone())
 	if err != nil {
 		return nil, err
 	}

@@ -25,20 +25,20 @@ const (
 )
 
 const (
-	// TopWindow is how long one window lasts.
+	// TopWindow is the length of a window.
 	TopWindow = time.Duration(1 << topShift)
-	// TopWindows is how many of those that have ended can be read.
+	// TopWindows is how many windows that have ended can be read.
 	TopWindows = topWindows - 1
 )
 
-// The default prefixes of TopPrefix.
+// Prefix lengths of TopPrefix.
 const (
 	topPrefix4 = 24
 	topPrefix6 = 48
 )
 
-// setTop prepares programs that have not been loaded yet for what packets are told apart by. The tables of
-// programs that tell nothing apart take no room.
+// setTop sets in spec, which is not loaded yet, by what packets are attributed to talkers. With TopOff the table of talkers
+// takes no memory.
 func setTop(spec *ebpf.CollectionSpec, by TopBy) error {
 	if by > TopPort {
 		return fmt.Errorf("talkers by %d: use %d to %d", by, TopOff, TopPort)
@@ -52,7 +52,8 @@ func setTop(spec *ebpf.CollectionSpec, by TopBy) error {
 	return nil
 }
 
-// fillTop gives a table the secret of its hash, unless it has one: it stays as long as the table.
+// fillTop makes a secret for the hash of the talkers, unless there is one. The secret stays as long as its map, because the
+// table of talkers goes from program to program.
 func fillTop(secret *ebpf.Map) error {
 	var raw bpfobj.FilterTopSecret
 	if err := secret.Lookup(uint32(0), &raw); err != nil {
@@ -72,14 +73,14 @@ func fillTop(secret *ebpf.Map) error {
 	return nil
 }
 
-// TopSample is who has sent how much in windows that have ended.
+// TopSample holds the talkers of windows that have ended.
 type TopSample struct {
 	talkers.Top
-	// From and To are when the windows began and ended, on CLOCK_MONOTONIC.
+	// From and To are the begin of the first window and the end of the last one, on CLOCK_MONOTONIC.
 	From, To time.Duration
 }
 
-// Top reads who has sent most in the last windows that have ended, 1 to TopWindows.
+// Top returns the talkers of the last windows that have ended, 1 to TopWindows. It is an error if top is off.
 func Top(inst *datapath.Instance, windows int) (TopSample, error) {
 	p, done, err := read(inst)
 	if err != nil {
@@ -92,12 +93,12 @@ func Top(inst *datapath.Instance, windows int) (TopSample, error) {
 	return readTop(p.prog.top, p.state.Filter.Top, windows)
 }
 
-// readTop reads the last windows that have ended, 1 to TopWindows.
+// readTop is Top for a table of talkers.
 func readTop(buckets *ebpf.Map, by TopBy, windows int) (TopSample, error) {
 	if windows < 1 || windows > TopWindows {
 		return TopSample{}, fmt.Errorf("%d windows of talkers: use 1 to %d", windows, TopWindows)
 	}
-	// A reader that is kept from its CPU for a window finds the oldest overwritten, and starts again.
+	// If the reader does not get the CPU for a window, the oldest window may be overwritten. Then it reads again.
 	for range 5 {
 		now, err := topNow()
 		if err != nil {
@@ -121,7 +122,7 @@ func readTop(buckets *ebpf.Map, by TopBy, windows int) (TopSample, error) {
 	return TopSample{}, fmt.Errorf("reading the talkers takes longer than they are kept: this host is busy, ask for 1 window")
 }
 
-// topNow is the time that the programs go by, ns.
+// topNow returns the time on the clock of the programs, CLOCK_MONOTONIC_COARSE, in ns.
 func topNow() (uint64, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now); err != nil {
@@ -130,7 +131,7 @@ func topNow() (uint64, error) {
 	return uint64(now.Nano()), nil
 }
 
-// readTopWindow appends the buckets of one window, of all CPUs.
+// readTopWindow appends the buckets of a window, of all CPUs, to to.
 func readTopWindow(buckets *ebpf.Map, by TopBy, window uint64, to []talkers.Bucket) ([]talkers.Bucket, error) {
 	stamp := window<<3 | uint64(by)
 	var each []bpfobj.FilterTopBucket
@@ -147,6 +148,7 @@ func readTopWindow(buckets *ebpf.Map, by TopBy, window uint64, to []talkers.Buck
 	return to, nil
 }
 
+// talkersBucket converts a bucket, given its number.
 func talkersBucket(b *bpfobj.FilterTopBucket, number int, by TopBy) talkers.Bucket {
 	to := talkers.Bucket{Number: number, Bytes: b.Bytes}
 	for i, packets := range b.Packets {
@@ -161,7 +163,7 @@ func talkersBucket(b *bpfobj.FilterTopBucket, number int, by TopBy) talkers.Buck
 	return to
 }
 
-// topKey reads a struct top_key.
+// topKey converts a struct top_key.
 func topKey(w [3]uint64, by TopBy) (key talkers.Key) {
 	version := uint8(w[2] >> 24)
 	if key.IP = version != 0; !key.IP {

@@ -8,91 +8,93 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// Action is what becomes of the packets that a rule matches.
+// Action is what a rule does with the packets that it matches.
 type Action string
 
 const (
 	// Drop drops them.
 	Drop Action = "drop"
-	// Pass lets them go on behind the filter: no later rule and no protected service sees them.
+	// Pass lets them skip the rest of the filter: no later rule and no protected service sees them.
 	Pass Action = "pass"
-	// Count counts them; the next rule is asked.
+	// Count counts them. They go on to the next rule.
 	Count Action = "count"
-	// Limit drops what is over a rate; for the rest the next rule is asked.
+	// Limit drops those that are over a rate. The others go on to the next rule.
 	Limit Action = "limit"
 )
 
-// Per says what has a rate of its own under a limit.
+// Per says which packets share a rate.
 type Per string
 
 const (
-	// PerRule is one rate for all that the rule matches.
+	// PerRule is one rate for all packets that the rule matches.
 	PerRule Per = ""
-	// PerSrc is one for each source, or each prefix of sources.
+	// PerSrc is a rate for each source, or each prefix of sources.
 	PerSrc Per = "src"
-	// PerDst is the same for destinations.
+	// PerDst is a rate for each destination, or each prefix of destinations.
 	PerDst Per = "dst"
 )
 
-// Rate bounds the packets that match a rule.
+// Rate limits the packets that match a rule.
 type Rate struct {
-	// Rate is in packets a second, or in bytes a second of whole frames.
+	// Rate is in packets per second or, with Bytes, in bytes of whole frames per second.
 	Rate  uint64
 	Bytes bool `json:",omitempty"`
-	// Burst is how many packets or bytes may come at once; 0 leaves it to the data plane.
+	// Burst is how many packets or bytes may come at once. 0 is a default, which depends on Rate.
 	Burst uint64 `json:",omitempty"`
-	// Per and the prefix lengths say what shares a rate. Length 0 is a whole address.
+	// Per and the prefix lengths say which packets share a rate. A length of 0 is a whole address.
 	Per              Per   `json:",omitempty"`
 	Prefix4, Prefix6 uint8 `json:",omitempty"`
-	// Entries is how many addresses are kept in mind at least; 0 leaves it to the data plane.
+	// Entries is for how many addresses or prefixes there is room at least. 0 is the default, 65,536.
 	Entries int `json:",omitempty"`
 }
 
-// SetRef asks for a set, or with Not for what is not in it.
+// SetRef requires that an address is in a set or, with Not, that it is not.
 type SetRef struct {
 	Set string
 	Not bool `json:",omitempty"`
 }
 
-// Rule matches a packet if all its parts do; without parts it matches every packet.
+// Rule matches a packet if the interfaces, the sets and the code all match. A rule that has none of them matches every packet.
 type Rule struct {
-	// Name is its own: counters and rates stay with it.
+	// Name is unique among the rules. Counters and the state of a limit belong to it.
 	Name string
-	// Interfaces that the packet may have come in by; none means any.
+	// Interfaces are those that the packet may come in by. None means any.
 	Interfaces []string `json:",omitempty"`
-	// Src and Dst are sets that its addresses have to be in.
+	// Src and Dst are sets for the source and the destination of the packet.
 	Src []SetRef `json:",omitempty"`
 	Dst []SetRef `json:",omitempty"`
-	// Code is an expression as classic BPF, checked (cbpf.Program.Check); none matches every packet.
+	// Code is an expression as classic BPF that has passed cbpf.Program.Check. It matches every packet if it is empty.
 	Code []bpf.RawInstruction `json:",omitempty"`
-	// Expr is the expression in words, if Code comes from one.
+	// Expr is libpcap's expression, if Code was compiled from one.
 	Expr   string `json:",omitempty"`
 	Action Action
-	// Rate goes with Limit.
+	// Rate is set if Action is Limit, and only then.
 	Rate *Rate `json:",omitempty"`
-	// File says that the rule comes from the configuration file, and changes with it.
+	// File says that the rule is from the configuration file. The next start replaces it by what the file then has.
 	File bool `json:",omitempty"`
 }
 
-// Set is a named set of prefixes, or of addresses with ports. Its members are in the kernel alone.
+// Set is a named set of prefixes or, with Endpoints, of addresses with ports. The members are in maps only.
 type Set struct {
 	Name      string
 	Endpoints bool `json:",omitempty"`
-	File      bool `json:",omitempty"`
+	// File says that the set is from the configuration file.
+	File bool `json:",omitempty"`
 }
 
-// Service is protected against floods of SYNs.
+// Service is a TCP service that is protected against floods of SYNs.
 type Service struct {
 	Addr netip.AddrPort
-	// Forwarded says that another host has the service.
+	// Forwarded says that the service is on another host, behind this one.
 	Forwarded bool `json:",omitempty"`
-	// MSS, WindowScale: what the answers to SYNs announce, for a service on another host; 0 leaves it to the data plane.
+	// MSS and WindowScale are what the answers to SYNs for a forwarded service announce. 0 is the default, 1460 and 7.
 	MSS         uint16 `json:",omitempty"`
 	WindowScale uint8  `json:",omitempty"`
-	File        bool   `json:",omitempty"`
+	// File says that the service is from the configuration file.
+	File bool `json:",omitempty"`
 }
 
-// TopBy is what packets are told apart by.
+// TopBy is the property by which packets are attributed to talkers.
 type TopBy uint8
 
 // The numbers are those of bpf/filter/top.h.
@@ -104,7 +106,7 @@ const (
 	TopPort   // of the destination, with its protocol
 )
 
-// Filter is everything that a filter does.
+// Filter is the content of a filter. Rules are in the order in which packets meet them.
 type Filter struct {
 	Rules    []Rule    `json:",omitempty"`
 	Sets     []Set     `json:",omitempty"`
@@ -112,7 +114,7 @@ type Filter struct {
 	Top      TopBy     `json:",omitempty"`
 }
 
-// Protected are the addresses of its services.
+// Protected returns the addresses of f's services.
 func (f *Filter) Protected() (all []netip.AddrPort) {
 	for _, s := range f.Services {
 		all = append(all, s.Addr)

@@ -18,7 +18,7 @@ type Edit struct {
 }
 
 // Name implements stage.Edit.
-func (Edit) Name() string { return Stage{}.Name() }
+func (Edit) Name() string { return filterplane.Stage }
 
 // Apply implements stage.Edit.
 func (e Edit) Apply(inst *datapath.Instance, check func(stage.Checker) error) error {
@@ -44,7 +44,7 @@ func (Stage) Now(inst *datapath.Instance) (stage.Checker, error) {
 type edited struct{ before, services []filterplane.Service }
 
 // Name implements stage.Checker.
-func (edited) Name() string { return Stage{}.Name() }
+func (edited) Name() string { return filterplane.Stage }
 
 // Check implements stage.Checker. What contradicts a protected service is the other stage's to find.
 func (edited) Check(stage.Situation) error { return nil }

@@ -18,7 +18,7 @@ import (
 type Stage struct{}
 
 // Name implements stage.Stage.
-func (Stage) Name() string { return "filter" }
+func (Stage) Name() string { return filterplane.Stage }
 
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
@@ -27,7 +27,7 @@ func (Stage) Table() config.Table { return new(Table) }
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }
 
 // Name implements stage.Plan.
-func (p *Plan) Name() string { return Stage{}.Name() }
+func (p *Plan) Name() string { return filterplane.Stage }
 
 // Prepare implements stage.Plan.
 func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {

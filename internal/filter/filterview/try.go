@@ -117,7 +117,7 @@ func Test(o TestOptions) error {
 // tester loads the filter that is meant.
 func (o TestOptions) tester() (f filterplane.Filter, t *filterplane.Tester, err error) {
 	if o.Members != nil {
-		t, err = filterplane.NewTesterOf(*o.Filter, *o.Members)
+		t, err = filterplane.NewTesterWithSets(*o.Filter, *o.Members)
 		return *o.Filter, t, err
 	}
 	inst, err := Open(o.On)
@@ -225,7 +225,7 @@ func (r *runner) each(name string, packets packetReader) error {
 		}
 		t := Tried{
 			Number: n, Time: info.Timestamp.UTC(), Length: info.Length, Summary: summary(frame), Verdict: string(v.Action),
-			Rule: v.Rule, Reason: v.Reason, Matched: append([]string{}, v.Asked...), Short: v.Short, Malformed: v.Malformed,
+			Rule: v.Rule, Reason: v.Reason, Matched: append([]string{}, v.Matched...), Short: v.Short, Malformed: v.Malformed,
 		}
 		if info.CaptureLength < info.Length {
 			t.Captured = info.CaptureLength
