@@ -23,7 +23,7 @@ readonly -A suites=(
   [load]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*)$'
   [peer]='-test.run=^(TestForward|TestGeneratorRefuses.*)$'
   [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
-  [cbpf]='-test.run=^(TestExpressions|TestCutAnywhere|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyPlaces)$ -frames=100'
+  [cbpf]='-test.run=^(TestExpressions|TestTruncated|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyOffsets)$ -frames=100'
   [netfilter]='-test.run=^(TestIPVS|TestIPVSOfTheKernel|TestNetfilterProgramOfTheKernel)$'
   [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestDevices.*|TestSource)$'
 )

@@ -8,31 +8,29 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// access is how the first copy of a program reads the packet at an instruction.
+// access says how the near copy of a program reads the packet at an instruction.
 type access struct {
-	// never: the bytes are too far behind the start to be read directly at all.
-	never bool
-	// limit: X has to be compared with maxNear first. base: regNear has to be set.
-	limit, base bool
-	// call: they are read by LoadFunction, in the first copy too.
-	call bool
-	// need is up to where the buffer has to be compared with its end, from the start or from regNear; 0 for not.
+	never bool // the offset is too large for a direct read
+	limit bool // X has to be compared with maxNear first
+	base  bool // regNear has to be set
+	call  bool // LoadFunction reads the bytes, in the near copy too
+	// need is how many bytes the first buffer has to have, from regData or regNear on. 0 means that no comparison is needed.
 	need int
 }
 
-// mayFail tells whether the frame may have to be read by LoadFunction.
+// mayFail tells whether the near copy may have to give way to the far copy, which reads by LoadFunction.
 func (a access) mayFail() bool { return a.never || a.limit || a.need > 0 }
 
-// steps are up to where the first buffer is compared with its end: to where headers end, and then ever more coarsely.
-// So one comparison is good for more loads, and the verifier, which looks again at all rules for each length that it
-// may know, finds few of them. stepsX are the same relative to the length of an IPv4 header, behind a VLAN tag, too.
+// steps are the lengths with which the first buffer is compared: the ends of headers first, then ever larger steps. So one
+// comparison serves several loads. It also leaves the verifier few lengths that it may know, for each of which it would walk
+// through all rules that follow. stepsX are the lengths relative to X, the length of an IPv4 header, with and without a VLAN tag.
 var (
 	steps = []int{14, 34, 42, 54, 58, 62, 66, 74, 86, 98, 128, 192, 256, 384, 512, 768, 1024, 1500, 2048, 4096, 8192, 16384,
 		maxNear}
 	stepsX = []int{22, 26, 34, 38}
 )
 
-// roundUp returns the first step that is not below end, or end.
+// roundUp returns the first step that is not below end, or end if there is none.
 func roundUp(end int, steps []int) int {
 	for _, s := range steps {
 		if end <= s {
@@ -42,12 +40,12 @@ func roundUp(end int, steps []int) int {
 	return end
 }
 
-// access finds what has to be looked at before a packet load, and what is known behind it.
+// access returns what has to be checked before a packet load in state s, and the state after it.
 func (t *translator) access(i int, s state) (a access, after state) {
 	ins := t.p[i]
 	end := int(ins.K + size(ins))
 	if t.o.Restart != "" && mode(ins) != modeIND && end > s.have {
-		s.near = -1 // a call keeps no registers
+		s.near = -1 // a call clobbers regNear
 		return access{call: true}, s
 	}
 	if end > maxNear {
@@ -73,8 +71,9 @@ func (t *translator) access(i int, s state) (a access, after state) {
 	return a, s
 }
 
-// analyse finds what holds behind instruction i, and where the second copy is entered.
-func (t *translator) analyse(i int) {
+// analyze adds the state after instruction i to the states of the instructions that may follow it. It marks the instruction for
+// the far copy if the near copy may give way there.
+func (t *translator) analyze(i int) {
 	ins, s := t.p[i], t.states[i]
 	var a access
 	if isPacketLoad(ins) {
@@ -86,7 +85,7 @@ func (t *translator) analyse(i int) {
 	}
 	s.limits(ins)
 	if a.call && class(ins) == classLD {
-		s.maxA = math.MaxUint32 // the verifier does not know that a byte is no more
+		s.maxA = math.MaxUint32 // the verifier does not know that LoadFunction returns no more than a byte
 	}
 	if _, def := effect(ins); def == liveX || mode(ins) == modeLEN && class(ins) <= classLDX {
 		s.near = -1
@@ -98,8 +97,8 @@ func (t *translator) analyse(i int) {
 	}
 }
 
-// limits finds the upper limits of A and X behind an instruction. The verifier must find them, too: it knows nothing
-// about what has changed its byte order, or has been in M[].
+// limits updates the upper limits of A and X for an instruction. It is never lower than what the verifier finds. The verifier
+// knows no limit of a value that has changed its byte order, or comes from M[].
 func (s *state) limits(ins bpf.RawInstruction) {
 	switch class(ins) {
 	case classLD:
@@ -127,6 +126,7 @@ func (s *state) limits(ins bpf.RawInstruction) {
 	}
 }
 
+// limitALU returns the upper limit of A after an ALU instruction, given the one before it.
 func limitALU(ins bpf.RawInstruction, a uint32) uint32 {
 	if !withX(ins) {
 		switch op := aluOp(ins); {

@@ -9,39 +9,39 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// Offsets of the kernel's that are no places in a packet (linux/filter.h, SKF_*).
+// Special offsets of the kernel's socket filters, which are not offsets into the packet (linux/filter.h, SKF_*).
 const (
 	linkOffset      = 0xffe00000
 	networkOffset   = 0xfff00000
 	ancillaryOffset = 0xfffff000
 )
 
-// unseen says what the kernel's ancillary loads ask for, by their offset (SKF_AD_*). libpcap uses those of
-// inbound, outbound, ifindex, and vlan on a device.
-var unseen = map[uint32]string{
+// ancillary maps the offsets of ancillary loads (SKF_AD_*) to what they load. libpcap uses those for inbound, outbound and ifindex,
+// and for vlan if it compiles for a device.
+var ancillary = map[uint32]string{
 	0:  "the protocol that the kernel has noted",
-	4:  "the direction of a packet (inbound, outbound): all that it gets comes in",
+	4:  "the direction of a packet (inbound, outbound): all packets that it sees come in",
 	8:  "the number of the interface (ifindex): give the rule an interface",
 	20: "the packet's mark",
 	24: "the queue of the packet",
 	28: "the hardware type of the interface",
 	32: "the hash of the packet",
 	36: "the CPU's number",
-	44: vlanUnseen,
-	48: vlanUnseen,
+	44: strippedTag,
+	48: strippedTag,
 	52: "where the kernel has found the payload",
 	56: "random numbers",
-	60: vlanUnseen,
+	60: strippedTag,
 }
 
-const vlanUnseen = "a VLAN tag that the card has taken off (vlan, compiled for a device): leave tags in the frame and " +
+const strippedTag = "a VLAN tag that the device has stripped (vlan, compiled for a device): leave tags in the frame and " +
 	"give the expression itself, or compile it for a file (tcpdump -r FILE -ddd vlan)"
 
-// Check refuses a program that libpcap (bpf_validate) or the kernel (bpf_check_classic) would refuse, and one that
-// asks for what XDP cannot see. Instructions are numbered from 0, as tcpdump -d does.
+// Check returns an error if libpcap (bpf_validate) or the kernel (bpf_check_classic) would refuse the program, or if it loads what
+// XDP cannot see. Errors number instructions from 0, as tcpdump -d does.
 func (p Program) Check() error {
 	if len(p) == 0 {
-		return errors.New("the program is empty: it has to end in ret")
+		return errors.New("the program is empty: it has to end with ret")
 	}
 	if len(p) > MaxInstructions {
 		return fmt.Errorf("the program has %d instructions: at most %d are possible", len(p), MaxInstructions)
@@ -93,26 +93,27 @@ func (p Program) checkInstruction(i int, ins bpf.RawInstruction) error {
 	return nil
 }
 
-// checkOffset refuses places that only the kernel's socket filters have.
+// checkOffset refuses offsets that only the kernel's socket filters know.
 func checkOffset(ins bpf.RawInstruction) error {
 	switch {
 	case ins.K >= ancillaryOffset:
-		what, ok := unseen[ins.K-ancillaryOffset]
+		what, ok := ancillary[ins.K-ancillaryOffset]
 		if !ok {
 			what = fmt.Sprintf("what is at offset %d", int32(ins.K))
 		}
-		return fmt.Errorf("it asks for what XDP cannot see: %s", what)
+		return fmt.Errorf("it loads what XDP cannot see: %s", what)
 	case ins.K >= linkOffset:
 		kind := "link"
 		if ins.K >= networkOffset {
 			kind = "network"
 		}
-		return fmt.Errorf("it asks for what XDP cannot see: offset %d, from where the kernel has found the %s header",
+		return fmt.Errorf("it loads what XDP cannot see: offset %d, from where the kernel has found the %s header",
 			int32(ins.K), kind)
 	}
 	return nil
 }
 
+// checkConstant refuses constants with which an ALU instruction has no result.
 func checkConstant(ins bpf.RawInstruction) error {
 	if withX(ins) {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// ctxDataEnd is where data_end is in struct xdp_md.
+// ctxDataEnd is the offset of data_end in struct xdp_md.
 const ctxDataEnd = 4
 
 var aluOps = map[uint16]asm.ALUOp{
@@ -20,10 +20,10 @@ var jumpOps = map[uint16]asm.JumpOp{
 	jmpJEQ: asm.JEq, jmpJGT: asm.JGT, jmpJGE: asm.JGE, jmpJSET: asm.JSet,
 }
 
-// inverse has no entry for JSet: there is none.
+// inverse maps a jump to the one with the opposite condition. JSet has none.
 var inverse = map[asm.JumpOp]asm.JumpOp{asm.JEq: asm.JNE, asm.JGT: asm.JLE, asm.JGE: asm.JLT}
 
-// emit adds instructions. The first gets the label of the classic one that they stand for.
+// emit appends instructions. The first one gets t.symbol as its label.
 func (t *translator) emit(insns ...asm.Instruction) {
 	if t.symbol != "" {
 		insns[0] = insns[0].WithSymbol(t.symbol)
@@ -32,7 +32,7 @@ func (t *translator) emit(insns ...asm.Instruction) {
 	t.code = append(t.code, insns...)
 }
 
-// label names a place; in the second copy if far is set.
+// label returns the label of d. The near and the far copy have labels of their own.
 func (t *translator) label(d dest, far bool) string {
 	switch {
 	case d.label != "":
@@ -43,7 +43,7 @@ func (t *translator) label(d dest, far bool) string {
 	return fmt.Sprintf("%s_%d", t.o.Prefix, d.at)
 }
 
-// fallsTo tells whether what comes behind the code so far is d.
+// fallsTo tells whether d follows the code so far, so that no jump is needed.
 func (t *translator) fallsTo(d dest) bool {
 	if d.label == "" {
 		return d.at == t.following
@@ -51,12 +51,14 @@ func (t *translator) fallsTo(d dest) bool {
 	return t.following < 0 && t.last && d.label == t.o.Next
 }
 
+// jump goes on at d.
 func (t *translator) jump(d dest) {
 	if !t.fallsTo(d) {
 		t.emit(asm.Ja.Label(t.label(d, t.inFar)))
 	}
 }
 
+// memory returns the offset of M[m] from R10.
 func (t *translator) memory(m uint32) int16 { return t.o.Stack + int16(4*m) }
 
 // instruction translates one classic instruction.
@@ -80,7 +82,7 @@ func (t *translator) instruction(i int) {
 		t.test(asm.JNE, asm.JEq, dest{label: t.o.Match}, dest{label: t.o.NoMatch},
 			func(op asm.JumpOp, label string) asm.Instruction { return op.Imm32(regA, 0, label) })
 		return
-	case classMISC: // the copy of 64 bits keeps what the verifier knows
+	case classMISC: // a move of 64 bits keeps what the verifier knows about the value
 		if ins.Op == opTAX {
 			t.emit(asm.Mov.Reg(regX, regA))
 		} else {
@@ -90,7 +92,8 @@ func (t *translator) instruction(i int) {
 	t.jump(t.to[i+1])
 }
 
-// alu counts in 32 bits. What is shifted by more than 31 bits is 0, and what is divided by 0 is no match.
+// alu translates an ALU instruction, in 32 bits. A shift by more than 31 bits results in 0. A division by 0 ends the program
+// without a match.
 func (t *translator) alu(i int) {
 	ins := t.p[i]
 	op := aluOp(ins)
@@ -110,6 +113,7 @@ func (t *translator) alu(i int) {
 	}
 }
 
+// branchOn translates a conditional jump.
 func (t *translator) branchOn(i int) {
 	ins := t.p[i]
 	op := jumpOps[aluOp(ins)]
@@ -122,17 +126,17 @@ func (t *translator) branchOn(i int) {
 	})
 }
 
-// test jumps to yes or no, where one of them comes next with one instruction. other is the inverse of op, 0 if there
-// is none.
-func (t *translator) test(op, other asm.JumpOp, yes, no dest, make func(asm.JumpOp, string) asm.Instruction) {
+// test jumps to yes if the condition of op holds, else to no. One instruction is enough if one of the two follows. Other is the
+// inverse of op, 0 if it has none. JumpTo returns a jump to a label.
+func (t *translator) test(op, other asm.JumpOp, yes, no dest, jumpTo func(op asm.JumpOp, label string) asm.Instruction) {
 	if t.fallsTo(yes) && other != 0 {
 		op, yes, no = other, no, yes
 	}
-	t.emit(make(op, t.label(yes, t.inFar)))
+	t.emit(jumpTo(op, t.label(yes, t.inFar)))
 	t.jump(no)
 }
 
-// load translates a load. It returns false if execution never gets behind it.
+// load translates a load. It returns false if the code after it is unreachable.
 func (t *translator) load(i int) bool {
 	ins := t.p[i]
 	dst := regA
@@ -154,7 +158,7 @@ func (t *translator) load(i int) bool {
 	return true
 }
 
-// loadNear reads the first buffer.
+// loadNear translates a packet load that reads the first buffer. It returns false if the code after it is unreachable.
 func (t *translator) loadNear(i int) bool {
 	ins := t.p[i]
 	a, _ := t.access(i, t.states[i])
@@ -200,7 +204,7 @@ func (t *translator) loadNear(i int) bool {
 	return true
 }
 
-// loadFar reads any buffer of the frame.
+// loadFar translates a packet load that calls LoadFunction, which reads all buffers.
 func (t *translator) loadFar(i int) {
 	ins := t.p[i]
 	if mode(ins) == modeIND {
@@ -227,7 +231,7 @@ func (t *translator) loadFar(i int) {
 	}
 }
 
-// headerLength makes X, the first byte of an IPv4 header, its length.
+// headerLength replaces X, the first byte of an IPv4 header, by the length of the header in bytes.
 func (t *translator) headerLength() {
 	t.emit(asm.And.Imm32(regX, 0xf), asm.LSh.Imm32(regX, 2))
 }

@@ -18,6 +18,7 @@ import (
 	"culvert/internal/filter/pcap"
 )
 
+// compileAll compiles cbpftest.Expressions, and returns libpcap's judges of them too.
 func compileAll(t *testing.T) (programs []cbpf.Program, judges []*pcap.Judge) {
 	t.Helper()
 	for _, e := range cbpftest.Expressions {
@@ -34,13 +35,13 @@ func compileAll(t *testing.T) (programs []cbpf.Program, judges []*pcap.Judge) {
 	return programs, judges
 }
 
-// compare fails if a verdict is not libpcap's.
+// compare ends the test if a verdict differs from libpcap's.
 func compare(t *testing.T, names []string, judges []*pcap.Judge, frame, verdicts []byte) {
 	t.Helper()
 	for i, j := range judges {
 		want := j.Match(frame, len(frame))
 		if v := verdicts[i]; v == 0 || v > short || (v == matched) != want {
-			t.Errorf("%q: libpcap matches: %v, we say %d\nframe of %d bytes: %s", names[i], want, v, len(frame),
+			t.Errorf("%q: libpcap matches: %v, the verdict is %d\nframe of %d bytes: %s", names[i], want, v, len(frame),
 				hex.EncodeToString(frame[:min(len(frame), 200)]))
 		}
 	}
@@ -49,12 +50,12 @@ func compare(t *testing.T, names []string, judges []*pcap.Judge, frame, verdicts
 	}
 }
 
-// All expressions, translated in each way, say of all frames what libpcap says.
+// TestExpressions compares the verdicts of all expressions, translated in each way, with libpcap's.
 func TestExpressions(t *testing.T) {
 	programs, judges := compileAll(t)
-	matches, fails := make([]int, len(programs)), make([]int, len(programs))
+	matches, others := make([]int, len(programs)), make([]int, len(programs))
 	for round, v := range variants {
-		c := newCourt(t, programs, func(int) variant { return v })
+		c := newHarness(t, programs, func(int) variant { return v })
 		rng := rand.New(rand.NewPCG(5, uint64(round)))
 		for _, frame := range cbpftest.Frames(rng, *frameCount) {
 			verdicts := c.judge(t, frame)
@@ -63,22 +64,22 @@ func TestExpressions(t *testing.T) {
 				if v == matched {
 					matches[i]++
 				} else {
-					fails[i]++
+					others[i]++
 				}
 			}
 		}
 	}
 	for i, e := range cbpftest.Expressions {
-		if *frameCount >= 2000 && (matches[i] == 0 || fails[i] == 0 && e != "") {
-			t.Errorf("%q: %d frames match, %d do not: the frames do not try it", e, matches[i], fails[i])
+		if *frameCount >= 2000 && (matches[i] == 0 || others[i] == 0 && e != "") {
+			t.Errorf("%q: %d frames match, %d do not: want some of both", e, matches[i], others[i])
 		}
 	}
 }
 
-// A frame cut at every length says what libpcap says.
-func TestCutAnywhere(t *testing.T) {
+// TestTruncated compares the verdicts on frames truncated at each byte with libpcap's.
+func TestTruncated(t *testing.T) {
 	programs, judges := compileAll(t)
-	c := newCourt(t, programs, func(i int) variant { return variants[i%len(variants)] })
+	c := newHarness(t, programs, func(i int) variant { return variants[i%len(variants)] })
 	rng := rand.New(rand.NewPCG(6, 6))
 	for range *frameCount / 40 {
 		frame := cbpftest.Frame(rng)
@@ -88,7 +89,7 @@ func TestCutAnywhere(t *testing.T) {
 	}
 }
 
-// Frames of several buffers are seen whole, wherever the first buffer ends.
+// TestSeveralBuffers compares the verdicts on frames in several buffers with libpcap's, wherever the first buffer ends.
 func TestSeveralBuffers(t *testing.T) {
 	programs, judges := compileAll(t)
 	names := append([]string{}, cbpftest.Expressions...)
@@ -105,7 +106,7 @@ func TestSeveralBuffers(t *testing.T) {
 		}
 		names, programs, judges = append(names, e), append(programs, p), append(judges, j)
 	}
-	c := newCourt(t, programs, func(i int) variant { return variants[i%len(variants)] })
+	c := newHarness(t, programs, func(i int) variant { return variants[i%len(variants)] })
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range *frameCount / 10 {
 		frame := append(cbpftest.Frame(rng), make([]byte, rng.IntN(50000))...)
@@ -114,7 +115,7 @@ func TestSeveralBuffers(t *testing.T) {
 		}
 		compare(t, names, judges, frame, c.judge(t, frame))
 	}
-	// Offsets around the end of the first buffer, wherever this kernel puts it.
+	// Offsets around the end of the first buffer, which depends on the kernel.
 	frame := make([]byte, 6000)
 	for range *frameCount / 10 {
 		for i := range frame {
@@ -134,8 +135,8 @@ func TestSeveralBuffers(t *testing.T) {
 	}
 }
 
-// anyFirstBuffer tells whether a test run may have a first buffer as short as one likes.
-func anyFirstBuffer(t *testing.T, c *court) bool {
+// anyFirstBuffer tells whether a test run can have a first buffer of any length.
+func anyFirstBuffer(t *testing.T, c *harness) bool {
 	t.Helper()
 	_, err := c.Run.Run(&ebpf.RunOptions{Data: make([]byte, 60), Context: bpfobj.XDPMD{DataEnd: 20}})
 	if err != nil && !errors.Is(err, unix.EINVAL) {

@@ -4,49 +4,48 @@ package cbpf
 
 import "golang.org/x/net/bpf"
 
-// What an instruction reads and writes: the registers A and X, and M[0] to M[15] from bit liveM on.
+// Bits for what an instruction reads or writes: the registers A and X, and from liveM on M[0] to M[15].
 const (
 	liveA uint32 = 1 << iota
 	liveX
 	liveM
 )
 
-// maxOffset is the last offset that the kernel's bpf_xdp_load_bytes takes. Nothing is beyond it.
+// maxOffset is the largest offset that the kernel's bpf_xdp_load_bytes accepts. No frame has bytes beyond it.
 const maxOffset = 0xffff
 
-// dest is where a jump leads: to an instruction or, if label is set, out of the program.
+// dest is the target of a jump: an instruction or, if label is not empty, a label outside the program.
 type dest struct {
 	at    int
 	label string
 }
 
-// flow is what is known about a program, before any of it is translated. Jumps only go forward, so one pass over
-// the instructions, backwards, finds it.
+// flow is the control and data flow of a program. Jumps only go forward, so one pass backward over the instructions finds it. All
+// slices have an element for each instruction.
 type flow struct {
 	p Program
 	o Options
-	// to is where execution that arrives at an instruction really goes on: jumps, returns of a constant, and
-	// instructions without effect are no stops on the way.
+	// to is the instruction that is executed first from here on. It skips jumps, returns of a constant, and instructions
+	// without effect.
 	to []dest
-	// live is what may be read, from an instruction on, before it is written.
-	live []uint32
-	// order is how A is held at an instruction, raw whether a load leaves A in network order.
-	order []order
-	raw   []bool
+	// live has the bits of what may be read, from here on, before it is written.
+	live  []uint32
+	order []order // of A, before the instruction
+	raw   []bool  // the load leaves A in network order
 }
 
 func newFlow(p Program, o Options) *flow {
 	n := len(p)
 	f := &flow{p: p, o: o, to: make([]dest, n), live: make([]uint32, n)}
 	for i := n - 1; i >= 0; i-- {
-		f.look(i)
+		f.visit(i)
 	}
 	f.orders()
 	return f
 }
 
-// look finds everything about instruction i from those behind it.
-func (f *flow) look(i int) {
+// visit sets to and live of instruction i. Those of the instructions after it are known.
+func (f *flow) visit(i int) {
 	ins := f.p[i]
 	f.to[i] = dest{at: i}
 	switch {
@@ -60,11 +59,11 @@ func (f *flow) look(i int) {
 	case isPacketLoad(ins) && ins.K > maxOffset:
 		f.to[i] = dest{label: f.o.Short}
 	case ins.Op == opJA:
-		f.pass(i, f.to[i+1+int(ins.K)])
+		f.skip(i, f.to[i+1+int(ins.K)])
 	case isBranch(ins):
 		yes, no := f.branch(i)
 		if yes == no {
-			f.pass(i, yes)
+			f.skip(i, yes)
 			return
 		}
 		use, _ := effect(ins)
@@ -73,19 +72,20 @@ func (f *flow) look(i int) {
 		next := f.to[i+1]
 		use, def := effect(ins)
 		if def&f.liveAt(next) == 0 && !isPacketLoad(ins) && !divides(ins) {
-			f.pass(i, next)
+			f.skip(i, next)
 			return
 		}
 		f.live[i] = f.liveAt(next)&^def | use
 	}
 }
 
-// pass makes instruction i no stop on the way to d.
-func (f *flow) pass(i int, d dest) {
+// skip makes execution that arrives at instruction i go on at d.
+func (f *flow) skip(i int, d dest) {
 	f.to[i] = d
 	f.live[i] = f.liveAt(d)
 }
 
+// liveAt returns live of d. Outside the program nothing is read.
 func (f *flow) liveAt(d dest) uint32 {
 	if d.label != "" {
 		return 0
@@ -93,12 +93,12 @@ func (f *flow) liveAt(d dest) uint32 {
 	return f.live[d.at]
 }
 
-// branch returns where a conditional jump leads.
+// branch returns the targets of a conditional jump.
 func (f *flow) branch(i int) (yes, no dest) {
 	return f.to[i+1+int(f.p[i].Jt)], f.to[i+1+int(f.p[i].Jf)]
 }
 
-// next returns where an instruction leads that is a stop.
+// next returns what may follow an instruction that is not skipped.
 func (f *flow) next(i int) []dest {
 	switch {
 	case class(f.p[i]) == classRET:
@@ -110,12 +110,12 @@ func (f *flow) next(i int) []dest {
 	return []dest{f.to[i+1]}
 }
 
-// divides tells whether an instruction may end the program, for X is 0.
+// divides tells whether an instruction divides by X. It ends the program if X is 0.
 func divides(ins bpf.RawInstruction) bool {
 	return class(ins) == classALU && withX(ins) && (aluOp(ins) == aluDIV || aluOp(ins) == aluMOD)
 }
 
-// effect returns what an instruction other than ja reads and writes.
+// effect returns the bits of what an instruction reads and writes. The instruction is not ja.
 func effect(ins bpf.RawInstruction) (use, def uint32) {
 	switch class(ins) {
 	case classLD, classLDX:

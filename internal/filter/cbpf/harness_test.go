@@ -18,35 +18,34 @@ import (
 	"culvert/internal/filter/cbpf"
 )
 
-// The least counts also where it runs ten times as slowly, in a guest.
+// frameCount is set lower in a guest, which is ten times as slow.
 var frameCount = flag.Int("frames", 2000, "frames for each way to translate; a multiple of 100")
 
-// What a program has said, as the native code notes it.
+// Verdicts, as the native code stores them.
 const (
 	matched   = 1
 	unmatched = 2
 	short     = 3
 )
 
-// maxPrograms is how many verdicts bpf/test/cbpf_test.bpf.c has room for. The first is its own.
+// maxPrograms is for how many verdicts bpf/test/cbpf_test.bpf.c has room, without the first one, which is its own.
 const maxPrograms = 511
 
 // loadPause keeps loads apart: kernels that free thousands of programs at once may hang.
 const loadPause = 20 * time.Millisecond
 
-// court is translated programs in the kernel.
-type court struct {
+// harness runs n translated programs in the kernel.
+type harness struct {
 	rulesObjects
 	n int
 }
 
-// variant is one way to translate. next is which end follows, counted from 1; 0 for none.
+// variant is a way to translate, by the fields of cbpf.Options.
 type variant struct {
-	have int
-	far  bool
-	next int
-	// restart has the program there twice, as the filter has it.
-	restart bool
+	have    int
+	far     bool // with Far
+	next    int  // the end for Next: 1 is NoMatch, 2 Match, 3 Short, 0 none
+	restart bool // with Restart, as the filter translates
 }
 
 var variants = []variant{
@@ -54,8 +53,8 @@ var variants = []variant{
 	{14, false, 1, false}, {60, false, 2, false}, {60, false, 1, true}, {0, false, 0, true}, {34, false, 2, true},
 }
 
-// newCourt translates programs, each as its variant says, and loads them as one.
-func newCourt(t testing.TB, programs []cbpf.Program, as func(i int) variant) *court {
+// newHarness translates programs, each in its variant, and loads them as one program.
+func newHarness(t testing.TB, programs []cbpf.Program, as func(i int) variant) *harness {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test loads eBPF programs: run it as root")
@@ -75,7 +74,7 @@ func newCourt(t testing.TB, programs []cbpf.Program, as func(i int) variant) *co
 	if run.Instructions, err = cbpf.ReplaceFunction(run.Instructions, "filter_rules", body); err != nil {
 		t.Fatal(err)
 	}
-	c := &court{n: len(programs)}
+	c := &harness{n: len(programs)}
 	time.Sleep(loadPause)
 	if err := spec.LoadAndAssign(&c.rulesObjects, nil); err != nil {
 		text := fmt.Sprintf("%+v", err)
@@ -88,8 +87,8 @@ func newCourt(t testing.TB, programs []cbpf.Program, as func(i int) variant) *co
 	return c
 }
 
-// rulesBody is a function that runs all programs and notes what they say. A frame whose first buffer is too short for a
-// variant's have goes through the same without.
+// rulesBody returns a function that runs all programs and stores their verdicts. If the first buffer is too short for have of a
+// variant, a translation without it runs.
 func rulesBody(programs []cbpf.Program, as func(i int) variant) (asm.Instructions, error) {
 	body := asm.Instructions{asm.Mov.Reg(asm.R8, asm.R1), asm.LoadMem(asm.R9, asm.R8, 0, asm.Word)}
 	for i, p := range programs {
@@ -113,7 +112,7 @@ func rulesBody(programs []cbpf.Program, as func(i int) variant) (asm.Instruction
 	return append(body, asm.Return()), nil
 }
 
-// ruleBody is one program, and where it notes what it says.
+// ruleBody returns the code of program i, which stores its verdict and goes on at done.
 func ruleBody(p cbpf.Program, i int, v variant, done string) (asm.Instructions, error) {
 	prefix := fmt.Sprintf("p%d_%d", i, v.have)
 	o := cbpf.Options{Prefix: prefix, Match: prefix + "match", NoMatch: prefix + "no", Short: prefix + "short",
@@ -159,7 +158,7 @@ func ruleBody(p cbpf.Program, i int, v variant, done string) (asm.Instructions, 
 	return append(code, far...), nil
 }
 
-// fallsThrough tells whether execution can get behind the code.
+// fallsThrough tells whether execution can reach the end of the code.
 func fallsThrough(insns asm.Instructions) bool {
 	if len(insns) == 0 {
 		return true
@@ -168,9 +167,9 @@ func fallsThrough(insns asm.Instructions) bool {
 	return !last.Class().IsJump() || last.JumpOp() != asm.Ja
 }
 
-// linear judges a frame of which only the first bytes are in the first buffer, 0 for as many as there is room for.
-// Kernels before 6.18 take no other number.
-func (c *court) linear(t testing.TB, frame []byte, first int) []byte {
+// linear returns the verdicts on a frame whose first buffer has first bytes. 0 stands for as many as the kernel puts there; kernels
+// before 6.18 accept no other number.
+func (c *harness) linear(t testing.TB, frame []byte, first int) []byte {
 	t.Helper()
 	var v [maxPrograms + 1]byte
 	if err := c.Verdicts.Set(v); err != nil {
@@ -192,7 +191,8 @@ func (c *court) linear(t testing.TB, frame []byte, first int) []byte {
 	return v[1 : 1+c.n]
 }
 
-func (c *court) judge(t testing.TB, frame []byte) []byte {
+// judge returns the verdicts on a frame.
+func (c *harness) judge(t testing.TB, frame []byte) []byte {
 	t.Helper()
 	return c.linear(t, frame, 0)
 }

@@ -4,7 +4,7 @@ package cbpf
 
 import "golang.org/x/net/bpf"
 
-// The parts of an opcode (linux/bpf_common.h).
+// Parts of an opcode (linux/bpf_common.h).
 const (
 	classLD   = 0x00
 	classLDX  = 0x01
@@ -53,10 +53,10 @@ const (
 	opMSH = classLDX | modeMSH | sizeB
 )
 
-// memWords is how many words M[] has.
+// memWords is the number of words of M[].
 const memWords = 16
 
-// known are the opcodes that the kernel takes (bpf_check_classic), and libpcap makes.
+// known has the opcodes that the kernel accepts (bpf_check_classic). libpcap generates no others.
 var known = func() (k [256]bool) {
 	for _, size := range []uint16{sizeW, sizeH, sizeB} {
 		k[classLD|modeABS|size] = true
@@ -86,7 +86,7 @@ func mode(ins bpf.RawInstruction) uint16  { return ins.Op & 0xe0 }
 func aluOp(ins bpf.RawInstruction) uint16 { return ins.Op & 0xf0 }
 func withX(ins bpf.RawInstruction) bool   { return ins.Op&srcX != 0 }
 
-// size is how many bytes of the packet an instruction loads.
+// size returns how many bytes of the packet an instruction loads.
 func size(ins bpf.RawInstruction) uint32 {
 	switch ins.Op & 0x18 {
 	case sizeH:

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// order is how A is held. A value from the packet that is only masked and compared with constants stays in network
-// order, and the constants are turned instead.
+// order is the byte order of A. A value from the packet that is only masked and compared with constants stays in network order.
+// The constants are swapped instead, at translation time.
 type order uint8
 
 const (
-	orderNone order = iota // not known yet
+	orderNone order = iota // not yet known
 	orderHost
 	orderNet16
 	orderNet32
 )
 
-// orders finds, for each load, whether it may leave A in network order, and then how A is held at each
-// instruction. Where two orders would meet, A is asked for in host order, and all is found again.
+// orders finds for each load whether it may leave A in network order, and the order of A at each instruction. An instruction
+// that two paths reach with different orders gets A in host order. Then it starts again.
 func (f *flow) orders() {
 	forced := make([]bool, len(f.p))
 	for {
@@ -31,7 +31,7 @@ func (f *flow) orders() {
 	}
 }
 
-// loadOrders sets raw: no instruction that may see the loaded value needs it in host order.
+// loadOrders sets raw for the loads whose value no instruction needs in host order.
 func (f *flow) loadOrders(forced []bool) {
 	f.raw = make([]bool, len(f.p))
 	need := make([]bool, len(f.p)+1)
@@ -49,11 +49,12 @@ func (f *flow) loadOrders(forced []bool) {
 	}
 }
 
-// needsHost tells whether A is needed in host order at an instruction; after is that of those behind it.
+// needsHost tells whether A has to be in host order before an instruction. After tells the same of the instructions that may
+// follow.
 func (f *flow) needsHost(ins bpf.RawInstruction, after bool) bool {
 	use, def := effect(ins)
 	switch {
-	case class(ins) == classRET: // zero is zero in any order
+	case class(ins) == classRET: // 0 is the same in each order
 		return false
 	case class(ins) == classJMP && !withX(ins) && (aluOp(ins) == jmpJEQ || aluOp(ins) == jmpJSET):
 		return after
@@ -73,7 +74,8 @@ func (f *flow) needsHost(ins bpf.RawInstruction, after bool) bool {
 	return after
 }
 
-// spread finds how A is held at each instruction. It marks those where orders would meet, and tells if there are any.
+// spread finds the order of A at each instruction. It sets forced for instructions that two paths reach with different orders, and
+// tells whether there are any.
 func (f *flow) spread(forced []bool) (conflict bool) {
 	f.order = make([]order, len(f.p))
 	if start := f.to[0]; start.label == "" {
@@ -107,14 +109,14 @@ func (f *flow) spread(forced []bool) (conflict bool) {
 	return conflict
 }
 
-// constant turns a constant that A is masked or compared with into the order of A.
+// constant returns the constant with which an instruction masks or compares A, in order o.
 func (o order) constant(ins bpf.RawInstruction) int32 {
 	k := ins.K
 	switch o {
 	case orderNet32:
 		k = bits.ReverseBytes32(k)
 	case orderNet16:
-		// Equal to what does not fit is nothing, in any order.
+		// A half-word never equals a constant that does not fit into 16 bits. The constant is then left as it is.
 		if k <= 0xffff || class(ins) == classALU || aluOp(ins) == jmpJSET {
 			k = uint32(bits.ReverseBytes16(uint16(k)))
 		}

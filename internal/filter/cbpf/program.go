@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cbpf reads classic BPF programs, the way tcpdump prints them, checks them and translates them to native
-// eBPF for XDP. What a program means is what libpcap's interpreter makes of it (pcap_offline_filter(3)).
+// Package cbpf reads classic BPF programs as tcpdump prints them, checks them and translates them to native eBPF for XDP. A
+// translated program matches the same packets as in libpcap's interpreter (pcap_offline_filter(3)).
 package cbpf
 
 import (
@@ -16,10 +16,10 @@ import (
 // MaxInstructions is the kernel's own limit for classic BPF (BPF_MAXINSNS).
 const MaxInstructions = 4096
 
-// Program is a classic BPF program. A packet is matched if it returns anything but 0.
+// Program is a classic BPF program. It matches a packet if it returns a number other than 0.
 type Program []bpf.RawInstruction
 
-// LooksRaw tells whether a text is a program, as Parse reads it, rather than an expression.
+// LooksRaw tells whether a text is meant as a program for Parse, and not as an expression.
 func LooksRaw(text []byte) bool {
 	first, rest, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	first = strings.TrimSpace(first)
@@ -31,7 +31,7 @@ func LooksRaw(text []byte) bool {
 }
 
 // Parse reads the output of tcpdump -ddd (a count, then lines of four decimal numbers) or of tcpdump -dd (lines of C
-// initialisers). It does not check what the program does.
+// initializers). It does not check the program; Program.Check does.
 func Parse(text []byte) (Program, error) {
 	var p Program
 	count, c := -1, false
@@ -68,7 +68,7 @@ func Parse(text []byte) (Program, error) {
 		p = append(p, ins)
 	}
 	if !c && count >= 0 && len(p) < count {
-		return nil, fmt.Errorf("line 1: %d instructions, but %d follow: the text is cut off", count, len(p))
+		return nil, fmt.Errorf("line 1: %d instructions, but %d follow: the text is truncated", count, len(p))
 	}
 	if len(p) == 0 {
 		return nil, errors.New("line 1: no program: write what tcpdump -ddd or tcpdump -dd prints")
@@ -76,12 +76,12 @@ func Parse(text []byte) (Program, error) {
 	return p, nil
 }
 
-// parseLine reads one instruction. c says that it is a C initialiser, in decimal or hexadecimal.
+// parseLine reads an instruction. With c it is a C initializer, in decimal or hexadecimal.
 func parseLine(line string, c bool) (ins bpf.RawInstruction, err error) {
 	words, base := strings.Fields(line), 10
 	form := "four decimal numbers: code jt jf k"
 	if c {
-		form, base = "a C initialiser: { code, jt, jf, k },", 0
+		form, base = "a C initializer: { code, jt, jf, k },", 0
 		inner, ok := strings.CutSuffix(strings.TrimSuffix(line, ","), "}")
 		inner, open := strings.CutPrefix(inner, "{")
 		if !ok || !open {
@@ -102,7 +102,7 @@ func parseLine(line string, c bool) (ins bpf.RawInstruction, err error) {
 	return bpf.RawInstruction{Op: uint16(v[0]), Jt: uint8(v[1]), Jf: uint8(v[2]), K: uint32(v[3])}, nil
 }
 
-// quote quotes a piece of input, short enough for one line.
+// quote quotes input, of which it shortens what has more than 40 bytes.
 func quote(s string) string {
 	if len(s) > 40 {
 		s = s[:40] + "..."
@@ -110,7 +110,7 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// String is the program as tcpdump -ddd prints it, ending in a newline. Parse reads it.
+// String returns the program as tcpdump -ddd prints it, with a newline at the end. Parse reads it.
 func (p Program) String() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, len(p))

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/filter/pcap"
 )
 
-// What tcpdump prints for icmp.
+// icmpDDD and icmpDD are what tcpdump -ddd and -dd print for icmp.
 const (
 	icmpDDD = "6\n40 0 0 12\n21 0 3 2048\n48 0 0 23\n21 0 1 1\n6 0 0 262144\n6 0 0 0\n"
 	icmpDD  = "{ 0x28, 0, 0, 0x0000000c },\n{ 0x15, 0, 3, 0x00000800 },\n{ 0x30, 0, 0, 0x00000017 },\n" +
@@ -60,9 +60,9 @@ func TestParseRefuses(t *testing.T) {
 		{"1\n6 256 0 0\n", "line 2: \"256\" is no number of 8 bits"},
 		{"1\n6 0 -1 0\n", "line 2: \"-1\" is no number of 8 bits"},
 		{"1\n6 0 0 4294967296\n", "line 2: \"4294967296\" is no number of 32 bits"},
-		{"{ 0x6, 0, 0, 0 },\n{ 0x6, 0, 0 },\n", "line 2: \"{ 0x6, 0, 0 },\" is not a C initialiser"},
-		{"{ 0x6, 0, 0, 0 ,\n", "line 1: \"{ 0x6, 0, 0, 0 ,\" is not a C initialiser"},
-		{"{ 0x6, 0, 0, 0 },\n6 0 0 0\n", "line 2: \"6 0 0 0\" is not a C initialiser"},
+		{"{ 0x6, 0, 0, 0 },\n{ 0x6, 0, 0 },\n", "line 2: \"{ 0x6, 0, 0 },\" is not a C initializer"},
+		{"{ 0x6, 0, 0, 0 ,\n", "line 1: \"{ 0x6, 0, 0, 0 ,\" is not a C initializer"},
+		{"{ 0x6, 0, 0, 0 },\n6 0 0 0\n", "line 2: \"6 0 0 0\" is not a C initializer"},
 		{"{ 0x6, 0, 0, 1_0 },\n", "line 1: \"1_0\" is no number of 32 bits"},
 		{"{ 0x6, 0, 0, 0x100000000 },\n", "line 1: \"0x100000000\" is no number of 32 bits"},
 		{"{ 6, , 0, 0 },\n", "line 1: \"\" is no number of 8 bits"},
@@ -111,7 +111,7 @@ func TestCheck(t *testing.T) {
 		{"rsh x", cbpf.Program{{Op: 0x7c, K: 99}, ret(0)}, ""},
 		{"direction", cbpf.Program{{Op: 0x28, K: 0xfffff004}, ret(0)}, "what XDP cannot see: the direction of a packet"},
 		{"ifindex", cbpf.Program{{Op: 0x20, K: 0xfffff008}, ret(0)}, "the number of the interface"},
-		{"tag", cbpf.Program{{Op: 0x30, K: 0xfffff030}, ret(0)}, "a VLAN tag that the card has taken off"},
+		{"tag", cbpf.Program{{Op: 0x30, K: 0xfffff030}, ret(0)}, "a VLAN tag that the device has stripped"},
 		{"unknown", cbpf.Program{{Op: 0x30, K: 0xffffffff}, ret(0)}, "what is at offset -1"},
 		{"network", cbpf.Program{{Op: 0x30, K: 0xfff00008}, ret(0)}, "the network header"},
 		{"link", cbpf.Program{{Op: 0x48, K: 0xffe00000}, ret(0)}, "the link header"},
@@ -125,7 +125,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: Check says %v, Translate %v", test.name, err, again)
 		}
 	}
-	for op := range uint16(512) { // every code, against what is written out by hand
+	for op := range uint16(512) {
 		want := strings.Contains(knownCodes, fmt.Sprintf(" %02x ", op))
 		p := cbpf.Program{{Op: op, K: 1}, ret(0), ret(0), ret(0)}
 		if err := p.Check(); (err == nil) != want {
@@ -138,7 +138,7 @@ func TestCheck(t *testing.T) {
 const knownCodes = " 00 01 02 03 04 05 06 07 0c 14 15 16 1c 1d 20 24 25 28 2c 2d 30 34 35 3c 3d 40 44 45 48 4c 4d 50 54 5c" +
 	" 60 61 64 6c 74 7c 80 81 84 87 94 9c a4 ac b1 "
 
-// What a packet costs whose first 54 bytes are known to be there. The label of no match follows.
+// TestInstructionCounts checks how long the code of some expressions is, for packets with at least 54 bytes in the first buffer.
 func TestInstructionCounts(t *testing.T) {
 	for _, test := range []struct {
 		expr      string
@@ -184,7 +184,7 @@ func TestReplaceFunction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(out) != len(insns)-2 { // the stub has four
+	if len(out) != len(insns)-2 { // the old body has four instructions, the new one two
 		t.Errorf("%d instructions, from %d", len(out), len(insns))
 	}
 	for _, bad := range []struct {

@@ -13,9 +13,9 @@ import (
 	"culvert/internal/filter/pcap"
 )
 
-// tryRandom loads programs from a source, all at once, and compares what they say of frames with libpcap's verdict. It
-// returns how often programs matched, did not, and asked for bytes beyond the end.
-func tryRandom(t *testing.T, s *cbpftest.Source, count, most int, frames [][]byte) (said [4]int) {
+// tryRandom loads count programs from a source as one program, and compares their verdicts on frames with libpcap's. Most is the
+// greatest number of instructions of a program. It returns how often each verdict was given.
+func tryRandom(t *testing.T, s *cbpftest.Source, count, most int, frames [][]byte) (given [4]int) {
 	t.Helper()
 	programs, judges := make([]cbpf.Program, count), make([]*pcap.Judge, count)
 	as := make([]variant, count)
@@ -26,7 +26,7 @@ func tryRandom(t *testing.T, s *cbpftest.Source, count, most int, frames [][]byt
 			t.Fatalf("%v\n%s", err, programs[i])
 		}
 	}
-	c := newCourt(t, programs, func(i int) variant { return as[i] })
+	c := newHarness(t, programs, func(i int) variant { return as[i] })
 	defer c.Close()
 	parts := anyFirstBuffer(t, c)
 	for _, frame := range frames {
@@ -37,35 +37,35 @@ func tryRandom(t *testing.T, s *cbpftest.Source, count, most int, frames [][]byt
 		for i, v := range c.linear(t, frame, first) {
 			want := judges[i].Match(frame, len(frame))
 			if v == 0 || v > short || (v == matched) != want {
-				t.Fatalf("libpcap matches: %v, we say %d\nvariant %+v\nframe of %d bytes, %d in the first buffer: %s\n%s", want,
+				t.Fatalf("libpcap matches: %v, the verdict is %d\nvariant %+v\nframe of %d bytes, %d in the first buffer: %s\n%s", want,
 					v, as[i], len(frame), first, hex.EncodeToString(frame), programs[i])
 			}
-			said[v]++
+			given[v]++
 		}
 	}
-	return said
+	return given
 }
 
-// Random programs say of all frames what libpcap's interpreter says.
+// TestRandomPrograms compares the verdicts of random programs with those of libpcap's interpreter.
 func TestRandomPrograms(t *testing.T) {
-	var said [4]int
+	var given [4]int
 	rounds := max(6, *frameCount/100)
 	for round := range uint64(rounds) {
 		s := &cbpftest.Source{Rand: rand.New(rand.NewPCG(8, round))}
 		for v, n := range tryRandom(t, s, 64, 5+int(round), cbpftest.Frames(s.Rand, 120)) {
-			said[v] += n
+			given[v] += n
 		}
 	}
-	t.Logf("%d matched, %d did not, %d asked for too much", said[matched], said[unmatched], said[short])
+	t.Logf("%d matched, %d did not, %d were short", given[matched], given[unmatched], given[short])
 	for v := matched; v <= short; v++ {
-		if said[v] < 500*rounds {
-			t.Errorf("verdict %d was given %d times: too seldom for a test", v, said[v])
+		if given[v] < 500*rounds {
+			t.Errorf("verdict %d was given %d times, want at least %d", v, given[v], 500*rounds)
 		}
 	}
 }
 
-// FuzzTranslate looks for a program that says something else than libpcap's interpreter: programs and frames are made
-// from the script, and behind its end from the seed.
+// FuzzTranslate looks for a program whose verdict differs from that of libpcap's interpreter. The script decides what the programs
+// and the frames are; after its end the seed does.
 func FuzzTranslate(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(seed, []byte{}, []byte{})
@@ -82,7 +82,7 @@ func FuzzTranslate(f *testing.F) {
 	})
 }
 
-// FuzzParse looks for a text that is read but is not what String writes, or that makes Check or Translate panic.
+// FuzzParse looks for a text whose program String does not write as Parse reads it, or that makes Check or Translate panic.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("2\n48 0 0 0\n6 0 0 1\n"))
 	f.Add([]byte("{ 0x28, 0, 0, 0x0000000c },\n{ 0x15, 0, 1, 0x00000800 },\n{ 0x6, 0, 0, 0x00040000 },\n{ 0x6, 0, 0, 0 },\n"))

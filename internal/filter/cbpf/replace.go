@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// ReplaceFunction returns the instructions of a program with another body for one of its functions. What the kernel
-// has to know about the function (its type, its first line) stays.
+// ReplaceFunction returns the instructions of a program with another body for one of its functions. The function keeps its BTF:
+// its type and its first line.
 func ReplaceFunction(insns asm.Instructions, name string, body asm.Instructions) (asm.Instructions, error) {
 	if len(body) == 0 || body[0].Symbol() != "" {
 		return nil, fmt.Errorf("replace the function %s: its new body is empty or starts with a label", name)

@@ -9,43 +9,43 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Options says what the native code is put into.
+// Options describes the code around a translated program.
 //
-// Registers: R6 is A, R7 is X. R8 is the context (struct xdp_md *) and R9 the start of the packet (ctx->data): they
-// are read and left as they are. R0 to R5 are free for the code.
+// Registers: R6 is A, R7 is X. R8 holds the context (struct xdp_md *) and R9 the start of the packet (ctx->data); the code reads
+// them and does not change them. It may change R0 to R5.
 type Options struct {
-	// Prefix is what all labels of the code start with.
+	// Prefix is the beginning of all labels of the code.
 	Prefix string
-	// Match, NoMatch and Short are the labels where it ends: the program returns something else than 0, it returns
-	// 0, it asks for bytes beyond the end of the frame (and so returns 0).
+	// Match, NoMatch and Short are the labels at which the code ends: the program returns a number other than 0, it returns
+	// 0, or it reads bytes beyond the end of the frame (and so returns 0).
 	Match, NoMatch, Short string
-	// Next is the label, one of those, right behind the code, where it may fall through; empty if there is none.
+	// Next is the one of these labels that follows the code, which then may fall through. It may be empty.
 	Next string
-	// Stack is where 64 bytes for M[] are, from R10.
+	// Stack is the offset from R10 of MemorySize bytes for M[].
 	Stack int16
-	// Have is how many bytes from R9 on have been compared with the end of the first buffer already.
+	// Have is how many bytes the first buffer is known to have.
 	Have int
-	// Far, if set, gets the code for frames whose first buffer ends too early, to be put anywhere behind the rest.
-	// It ends by jumps. Without Far that code follows the rest.
+	// Far, if it is not nil, gets the far copy, for frames whose first buffer ends too early. It ends with jumps and may be
+	// put anywhere after the rest of the code. If Far is nil, the far copy follows the rest.
 	Far *asm.Instructions
-	// Restart, if set, is a label to jump to where the first buffer ends too early for a load relative to X: the
-	// caller has the program there once more, made with FarOnly. Bytes at fixed places behind Have are then read by
-	// LoadFunction. So what the verifier knows of R9 is the same behind the code as in front of it: it would look
-	// once more at all that follows for each length that it may know.
+	// Restart, if it is not empty, is the label of another translation of the program, made with FarOnly. The code jumps there
+	// if the first buffer ends too early for a load relative to X. It reads bytes at fixed offsets beyond Have by LoadFunction.
+	// So the verifier knows the same of R9 before the code and after it. It would walk through all that follows once more for
+	// each length that it may know.
 	Restart string
-	// FarOnly makes code that reads all by LoadFunction.
+	// FarOnly makes only the far copy.
 	FarOnly bool
 }
 
 const (
-	// LoadFunction is the global function that reads what may not be in the first buffer (bpf/filter/load.h).
+	// LoadFunction is the global function that reads bytes in any buffer (bpf/filter/load.h).
 	LoadFunction = "filter_load"
-	// MemorySize is how many bytes M[] takes on the stack.
+	// MemorySize is the size of M[] on the stack, in bytes.
 	MemorySize = 4 * memWords
 
-	// maxNear is up to where the first buffer is read directly. The verifier follows packet pointers up to 64 KiB.
+	// maxNear is the largest offset that is read directly. The verifier follows packet pointers up to 64 KiB.
 	maxNear = 0x7fff
-	// maxSlots keeps jumps, of 16 bits, within the code, and some way beyond it.
+	// maxSlots bounds the number of instructions, so that offsets of jumps, with 16 bits, also reach the code around it.
 	maxSlots = 30000
 )
 
@@ -54,18 +54,19 @@ const (
 	regX    = asm.R7
 	regCtx  = asm.R8
 	regData = asm.R9
-	regNear = asm.R5 // packet + X, where state.near is not -1
+	regNear = asm.R5 // regData + X, if state.near is not -1
 )
 
-// state is what holds at an instruction on all ways to it, as the verifier sees it, too.
+// state is what holds before an instruction on all paths to it. The verifier knows the same.
 type state struct {
-	seen bool
-	// have is how many bytes from the start are in the first buffer, near how many behind X; -1 without regNear.
-	have, near int
-	// maxA and maxX are upper limits.
+	seen bool // the instruction is reachable
+	have int  // how many bytes the first buffer has from regData on
+	near int  // how many bytes it has from regNear on; -1 if regNear is not set
+	// maxA and maxX are upper limits of A and X.
 	maxA, maxX uint32
 }
 
+// meet merges the state of another path.
 func (s *state) meet(other state) {
 	if !s.seen {
 		*s = other
@@ -75,25 +76,22 @@ func (s *state) meet(other state) {
 	s.maxA, s.maxX = max(s.maxA, other.maxA), max(s.maxX, other.maxX)
 }
 
-// translator makes two copies of a program. The first reads the first buffer of the frame directly. Where that ends
-// too early it goes on in the second, at the same instruction, which reads all by LoadFunction. So no way leads back,
-// and what the first has compared with the end of the buffer holds to its end.
+// translator makes two copies of a program. The near copy reads the first buffer of the frame directly. If that ends too early,
+// execution goes on in the far copy at the same instruction. The far copy reads all bytes by LoadFunction. No path leads back, so
+// what the near copy has found out about the first buffer holds until its end.
 type translator struct {
 	*flow
 	code   asm.Instructions
 	states []state
-	// far are the instructions that the second copy has.
-	far []bool
-	// inFar is set while making the second copy.
-	inFar bool
-	// symbol is for the next instruction.
-	symbol string
-	// following is the instruction that comes next in this copy, -1 for none. last: no other copy follows.
+	far    []bool // the instructions that the far copy has
+	inFar  bool   // the far copy is being made
+	symbol string // the label of the next instruction
+	// following is the instruction that comes next in this copy, -1 if there is none. Last is set if no other copy follows.
 	following int
 	last      bool
 }
 
-// Translate makes native code of a program. The code has no instruction that cannot be reached.
+// Translate returns a program as native code. The code has no unreachable instructions.
 func (p Program) Translate(o Options) (asm.Instructions, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
@@ -108,17 +106,17 @@ func (p Program) Translate(o Options) (asm.Instructions, error) {
 	t.prologue(t.live[start.at])
 	if o.FarOnly {
 		t.inFar = true
-		t.farFrom(start.at)
+		t.markFar(start.at)
 		t.copy(func(i int) bool { return t.far[i] })
 		return t.finish()
 	}
 	t.states[start.at] = state{seen: true, have: o.Have, near: -1}
 	for i := range p {
 		if t.states[i].seen {
-			t.analyse(i)
+			t.analyze(i)
 		}
 	}
-	t.farFrom(-1)
+	t.markFar(-1)
 	second := slices.Contains(t.far, true)
 	t.last = o.Far != nil || !second
 	t.copy(func(i int) bool { return t.states[i].seen })
@@ -136,8 +134,8 @@ func (p Program) Translate(o Options) (asm.Instructions, error) {
 	return code[:near:near], nil
 }
 
-// farFrom marks what the second copy has from an instruction on, and from those that it has already.
-func (t *translator) farFrom(i int) {
+// markFar marks instruction i for the far copy unless it is -1, and all instructions that can be reached from marked ones.
+func (t *translator) markFar(i int) {
 	if i >= 0 {
 		t.far[i] = true
 	}
@@ -153,7 +151,7 @@ func (t *translator) farFrom(i int) {
 	}
 }
 
-// prologue zeroes what may be read before it is written.
+// prologue zeroes the registers and the words of M[] that may be read before they are written.
 func (t *translator) prologue(live uint32) {
 	if live&liveA != 0 {
 		t.emit(asm.Mov.Imm32(regA, 0))
@@ -168,7 +166,7 @@ func (t *translator) prologue(live uint32) {
 	}
 }
 
-// copy makes one copy of the instructions that it has.
+// copy makes a copy of the program, of the instructions for which has returns true.
 func (t *translator) copy(has func(int) bool) {
 	var stops []int
 	for i := range t.p {
@@ -186,7 +184,7 @@ func (t *translator) copy(has func(int) bool) {
 	}
 }
 
-// finish drops what nothing refers to, and a last jump to what comes next.
+// finish returns the code without labels that no instruction refers to. It returns an error if the code is too large.
 func (t *translator) finish() (asm.Instructions, error) {
 	if t.code.Size() > maxSlots*asm.InstructionSize {
 		return nil, fmt.Errorf("the program is too large: %d native instructions, at most %d are possible",

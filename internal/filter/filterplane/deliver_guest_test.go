@@ -12,8 +12,8 @@ import (
 	"culvert/internal/filter/pcap"
 )
 
-// A tag of VLAN 0 in front of another, behind it or between two hides nothing from a rule for that VLAN, nor from a set.
-// In a guest, because not every kernel has VLAN devices.
+// TestFilterDeliverVLANs puts tags of VLAN 0 in front of other tags, behind them and between them. A rule for the other VLANs
+// and a set drop the frames all the same. The test runs in a guest, because not all kernels have VLAN devices.
 func TestFilterDeliverVLANs(t *testing.T) {
 	b := newDeliverBed(t)
 	l, err := netlink.LinkByName("srv")
@@ -36,9 +36,9 @@ func TestFilterDeliverVLANs(t *testing.T) {
 	}
 	const q, ad = 0x81000000, 0x88a80000
 	for _, c := range []struct {
-		device string // that has the address
+		device string // gets the host's address
 		tags   []uint32
-		rule   string // that has to stop it
+		rule   string // has to drop the frame
 	}{
 		{"srv.5", []uint32{q | 5}, "vlan 5 and icmp"},
 		{"srv.5", []uint32{q, q | 5}, "vlan 5 and icmp"},
@@ -58,7 +58,7 @@ func TestFilterDeliverVLANs(t *testing.T) {
 		if err := netlink.AddrAdd(d, addr); err != nil {
 			t.Fatal(err)
 		}
-		n := netlink.Neigh{LinkIndex: d.Attrs().Index, State: netlink.NUD_PERMANENT, IP: strangerAddr4.AsSlice(), HardwareAddr: b.mac}
+		n := netlink.Neigh{LinkIndex: d.Attrs().Index, State: netlink.NUD_PERMANENT, IP: peerAddr4.AsSlice(), HardwareAddr: b.mac}
 		if err := netlink.NeighSet(&n); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// filterDir is where the filter of the data plane in the tests is pinned.
+// filterDir returns the directory of the pins of the tests' filter.
 func filterDir(t *testing.T) string { return filepath.Join(testbed.SpaceDir(t), "f", Stage) }
 
 func pinCopy(m *ebpf.Map, path string) error {
@@ -33,7 +33,7 @@ func pinCopy(m *ebpf.Map, path string) error {
 	return c.Pin(path)
 }
 
-// filterPins lists what is pinned for the filter.
+// filterPins returns the paths of the filter's pins.
 func filterPins(t *testing.T, inst *datapath.Instance) []string {
 	t.Helper()
 	var all []string
@@ -47,7 +47,7 @@ func filterPins(t *testing.T, inst *datapath.Instance) []string {
 	return all
 }
 
-// A process has died over the first change, having pinned maps, and a program without its state.
+// TestFilterDiedAtFirst has the pins of a process that died during the first change: a map, and a number without a state.
 func TestFilterDiedAtFirst(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) { f.Rules = []Rule{{Name: "noicmp", Action: Drop, Code: icmp}} })
@@ -80,7 +80,8 @@ func TestFilterDiedAtFirst(t *testing.T) {
 	wantCounts(t, inst, map[string][2]uint64{"short": {0, 0}, "noicmp": {1, 60}})
 }
 
-// A process has died over the deletion of a set: another one that gets its place begins empty.
+// TestFilterDiedOverSet has the members that a process left when it died while it deleted a set. A new set that gets the same
+// number begins empty.
 func TestFilterDiedOverSet(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) { f.Sets = []Set{{Name: "kept"}} })
@@ -107,7 +108,7 @@ func TestFilterDiedOverSet(t *testing.T) {
 	}
 }
 
-// A filter that runs and cannot be read is not taken for none: nothing lets go of it.
+// TestFilterUnreadable removes the state of a filter that runs. Nothing takes the filter for an empty one, and it stays.
 func TestFilterUnreadable(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) { f.Rules = []Rule{{Name: "noicmp", Action: Drop, Code: icmp}} })
@@ -136,7 +137,7 @@ func TestFilterUnreadable(t *testing.T) {
 	}
 }
 
-// Rules follow interfaces that get other names.
+// TestFilterFollowsNames renames an interface. The rule for it then has the new name.
 func TestFilterFollowsNames(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) {
@@ -160,7 +161,8 @@ func TestFilterFollowsNames(t *testing.T) {
 	}
 }
 
-// Rules and the members of their sets change in one step; a set may change its type. What is refused changes neither.
+// TestFilterRulesWithMembers changes rules and the members of their sets in one step. A refused change changes neither. A set
+// may change its type.
 func TestFilterRulesWithMembers(t *testing.T) {
 	inst := filterBed(t, false)
 	change := func(entry string, rule Rule) error {

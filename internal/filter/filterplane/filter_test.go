@@ -4,6 +4,7 @@ package filterplane
 
 import (
 	"maps"
+	"reflect"
 	"testing"
 
 	"golang.org/x/net/bpf"
@@ -12,7 +13,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// icmp is what libpcap makes of it: half-words of IPv4 with that protocol.
+// icmp and udp are what libpcap compiles the expressions "icmp" and "ip proto 17" to.
 var icmp = []bpf.RawInstruction{
 	{Op: 0x28, K: 12}, {Op: 0x15, Jt: 0, Jf: 3, K: 0x0800}, {Op: 0x30, K: 23}, {Op: 0x15, Jt: 0, Jf: 1, K: 1},
 	{Op: 0x6, K: 262144}, {Op: 0x6, K: 0},
@@ -23,7 +24,7 @@ var udp = []bpf.RawInstruction{
 	{Op: 0x6, K: 262144}, {Op: 0x6, K: 0},
 }
 
-// filterBed is a data plane with two interfaces and nothing on but what the test puts into its filter.
+// filterBed attaches a data plane to the interfaces v0 and v2. It has no stage but the filter, which is empty.
 func filterBed(t *testing.T, temporary bool) *datapath.Instance {
 	t.Helper()
 	testbed.InNamespace(t)
@@ -49,7 +50,7 @@ func mustEdit(t *testing.T, inst *datapath.Instance, change func(*Filter)) {
 	}
 }
 
-// icmpFrame is an ICMP packet of that many bytes, 42 at least.
+// protoFrame returns a frame of n bytes, at least 34, with an IPv4 packet of a protocol from 192.0.2.1 to 192.0.2.2.
 func protoFrame(proto byte, n int) []byte {
 	f := make([]byte, n)
 	f[12], f[13] = 8, 0
@@ -59,6 +60,7 @@ func protoFrame(proto byte, n int) []byte {
 	return f
 }
 
+// wantRun runs a frame that comes in by iface through the data plane, and checks the XDP action.
 func wantRun(t *testing.T, inst *datapath.Instance, frame []byte, iface string, want uint32) {
 	t.Helper()
 	action, _, err := inst.TestRun(frame, iface)
@@ -70,6 +72,7 @@ func wantRun(t *testing.T, inst *datapath.Instance, frame []byte, iface string, 
 	}
 }
 
+// wantCounts checks the packets and bytes of all rules, by their names, and of "short".
 func wantCounts(t *testing.T, inst *datapath.Instance, want map[string][2]uint64) {
 	t.Helper()
 	c, err := ReadCounters(inst)
@@ -114,7 +117,7 @@ func TestFilterEdit(t *testing.T) {
 			if want := map[string]uint64{"drop filter": 5, "pass other": 7}; !maps.Equal(by, want) {
 				t.Errorf("v0 has counted %v, want %v", by, want)
 			}
-			// Other rules around it: the counters stay with the name.
+			// Of the old rules only noicmp stays. Its counters stay too.
 			mustEdit(t, inst, func(f *Filter) {
 				f.Rules = []Rule{
 					{Name: "other", Action: Pass, Code: udp}, f.Rules[1], {Name: "noudp2", Action: Drop, Code: udp},
@@ -134,7 +137,7 @@ func TestFilterEdit(t *testing.T) {
 	}
 }
 
-// A new generation of the pipeline, and a process that did not make the filter, take it over.
+// TestFilterAdopted lets a new generation of the pipeline adopt the filter, and another process read and change it.
 func TestFilterAdopted(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) {
@@ -181,29 +184,26 @@ func TestFilterTester(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tester.Close()
-	for _, c := range []struct {
+	for _, tt := range []struct {
+		name  string
 		frame []byte
 		iface string
-		rule  string
-		act   Action
-		asked int
-		short bool
+		want  Verdict
 	}{
-		{protoFrame(1, 60), "", "noicmp", Drop, 2, false},
-		{protoFrame(17, 60), "", "", Pass, 1, false},
-		{protoFrame(17, 60), "v2", "udp", Pass, 2, false},
-		{protoFrame(6, 60), "v2", "", Pass, 1, false},
-		{protoFrame(1, 60)[:16], "v2", "", Pass, 1, true},
+		{"ICMP", protoFrame(1, 60), "", Verdict{Action: Drop, Rule: "noicmp", Matched: []string{"all", "noicmp"}}},
+		{"UDP", protoFrame(17, 60), "", Verdict{Action: Pass, Matched: []string{"all"}}},
+		{"UDP on the rule's interface", protoFrame(17, 60), "v2", Verdict{Action: Pass, Rule: "udp", Matched: []string{"all", "udp"}}},
+		{"TCP on the rule's interface", protoFrame(6, 60), "v2", Verdict{Action: Pass, Matched: []string{"all"}}},
+		{"a truncated packet", protoFrame(1, 60)[:16], "v2", Verdict{Action: Pass, Matched: []string{"all"}, Short: true}},
 	} {
-		v, err := tester.Run(c.frame, c.iface)
-		if err != nil || v.Rule != c.rule || v.Action != c.act || len(v.Matched) != c.asked || v.Short != c.short {
-			t.Errorf("%d bytes on %q: %+v, %v; want %+v", len(c.frame), c.iface, v, err, c)
+		if got, err := tester.Run(tt.frame, tt.iface); err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}
 	}
 	wantCounts(t, inst, map[string][2]uint64{"short": {0, 0}, "all": {0, 0}, "noicmp": {0, 0}, "udp": {0, 0}})
 }
 
-// What is refused leaves everything as it was.
+// TestFilterRefused makes changes that are refused. The filter stays as it is.
 func TestFilterRefused(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) {

@@ -24,7 +24,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// replaceFilterRules puts other code in the place of the rules of a program that is not loaded yet.
+// replaceFilterRules replaces the function of the rules in spec, which is not loaded yet.
 func replaceFilterRules(t *testing.T, spec *ebpf.CollectionSpec, code asm.Instructions) {
 	t.Helper()
 	prog := spec.Programs[bpfobj.FilterProgFilter]
@@ -35,9 +35,7 @@ func replaceFilterRules(t *testing.T, spec *ebpf.CollectionSpec, code asm.Instru
 	prog.Instructions = calledFunctions(ins)
 }
 
-func call(name string) asm.Instruction { return asm.Call.Label(name) }
-
-// limitBed is a filter whose rules are one limit, that with the number in the first two bytes of the frame.
+// limitBed is a filter with a single rule: the limit whose number is in the first two bytes of the frame.
 type limitBed struct {
 	prog                   *ebpf.Program
 	limits, tables, counts *ebpf.Map
@@ -59,20 +57,20 @@ func newLimitBed(t *testing.T) *limitBed {
 		asm.Mov.Reg(asm.R7, asm.R2),
 		asm.Mov.Imm(asm.R2, 0),
 		asm.Mov.Imm(asm.R3, 2),
-		call("filter_load"),
+		asm.Call.Label("filter_load"),
 		asm.Mov.Reg(asm.R8, asm.R0),
 		asm.Mov.Reg(asm.R1, asm.R6),
 		asm.Mov.Reg(asm.R2, asm.R7),
 		asm.Mov.Reg(asm.R3, asm.R8),
-		call("filter_over"),
+		asm.Call.Label("filter_over"),
 		asm.Mov.Reg(asm.R9, asm.R0),
-		// FILTER_RULE(number), or behind it for what is over
+		// counter FILTER_RULE(number), or the next one if the packet is over the rate
 		asm.Mov.Reg(asm.R2, asm.R8),
 		asm.LSh.Imm(asm.R2, 1),
 		asm.Add.Imm(asm.R2, 2),
 		asm.Add.Reg(asm.R2, asm.R9),
 		asm.Mov.Reg(asm.R1, asm.R6),
-		call("filter_hit"),
+		asm.Call.Label("filter_hit"),
 		asm.Mov.Imm(asm.R0, int32(bpfobj.PipelineReasonDROP_FILTER_LIMIT)),
 		asm.JNE.Imm(asm.R9, 0, "out"),
 		asm.Mov.Imm(asm.R0, 0),
@@ -97,8 +95,8 @@ func (b *limitBed) put(t *testing.T, n uint32, r Rate) {
 	}
 }
 
-// keepAttached has a program attached during the test: without that each test run makes and takes back a place for it
-// in the kernel's dispatcher, which takes 30 ms.
+// keepAttached attaches a program during the test. Otherwise each test run would add it to the kernel's dispatcher and remove it
+// again, which takes 30 ms.
 func keepAttached(t *testing.T, prog *ebpf.Program) {
 	t.Helper()
 	testbed.InNamespace(t)
@@ -110,7 +108,7 @@ func keepAttached(t *testing.T, prog *ebpf.Program) {
 	t.Cleanup(func() { l.Close() })
 }
 
-// run puts a frame through the program; it may be called by several goroutines.
+// run runs a frame through the program, several times. Several goroutines may call it.
 func (b *limitBed) run(t *testing.T, frame []byte, times int) {
 	_, err := b.prog.Run(&ebpf.RunOptions{Data: frame, Repeat: uint32(times)})
 	if err != nil {
@@ -118,7 +116,7 @@ func (b *limitBed) run(t *testing.T, frame []byte, times int) {
 	}
 }
 
-// passed returns the packets of a limit that it has let go, and those over its rate.
+// passed returns how many packets of limit n have passed, and how many were over its rate.
 func (b *limitBed) passed(t *testing.T, n uint32) (passed, over bpfobj.FilterCounter) {
 	t.Helper()
 	for place, to := range map[uint32]*bpfobj.FilterCounter{2 + 2*n: &passed, 3 + 2*n: &over} {
@@ -134,7 +132,7 @@ func (b *limitBed) passed(t *testing.T, n uint32) (passed, over bpfobj.FilterCou
 	return passed, over
 }
 
-// goes sends some packets and returns how many the limit has let go.
+// goes runs a frame several times and returns how many of the packets have passed.
 func (b *limitBed) goes(t *testing.T, frame []byte, times int) int {
 	t.Helper()
 	n := uint32(binary.BigEndian.Uint16(frame))
@@ -144,7 +142,7 @@ func (b *limitBed) goes(t *testing.T, frame []byte, times int) int {
 	return int(after.Packets - before.Packets)
 }
 
-// limitFrame is a UDP packet of a number of bytes for a limit.
+// limitFrame returns a frame of size bytes for limit n, with a UDP packet.
 func limitFrame(n uint32, src, dst string, size int) []byte {
 	from, to := netip.MustParseAddr(src), netip.MustParseAddr(dst)
 	f := make([]byte, size)
@@ -166,8 +164,8 @@ func limitFrame(n uint32, src, dst string, size int) []byte {
 	return f
 }
 
-// What passes in a second and more is the rate, over one CPU and over several. The burst is worth 20 seconds,
-// so that nothing is lost however long the test is kept from its CPUs; it is used up before the measurement.
+// TestFilterLimitRate measures what passes in more than a second, on one CPU and on several. The burst lasts for 20 seconds, so
+// that the test may be without a CPU for a while. The test uses the burst up before it measures.
 func TestFilterLimitRate(t *testing.T) {
 	b := newLimitBed(t)
 	for n, c := range []struct {
@@ -189,7 +187,7 @@ func TestFilterLimitRate(t *testing.T) {
 			frame := limitFrame(n, "192.0.2.1", "198.51.100.1", 1000)
 			start := time.Now()
 			since := func() float64 { return time.Since(start).Seconds() }
-			// Sends until nothing is left, and returns between which times that was.
+			// drain sends until a packet is over the rate. That was between the times that it returns.
 			drain := func() (from, to float64) {
 				_, before := b.passed(t, n)
 				for {
@@ -232,7 +230,7 @@ func TestFilterLimitRate(t *testing.T) {
 	}
 }
 
-// onCPU keeps the goroutine on a CPU, by turns, until it ends.
+// onCPU keeps the goroutine on the n-th of the CPUs that it may use, modulo their number, until it ends.
 func onCPU(t *testing.T, n int) {
 	runtime.LockOSThread()
 	var allowed, one unix.CPUSet
@@ -253,7 +251,7 @@ func onCPU(t *testing.T, n int) {
 	}
 }
 
-// slow is a rate that gives nothing back while a test runs: what passes is the burst.
+// slow returns r with a rate so low that only the burst passes while a test runs.
 func slow(r Rate) Rate {
 	r.Rate = 1
 	if r.Burst == 0 {
@@ -325,7 +323,7 @@ func TestFilterLimitKeys(t *testing.T) {
 			}
 		})
 	}
-	// A number that has no limit any more lets everything go.
+	// Without the limit all packets pass.
 	if err := dropLimit(b.limits, b.tables, 4); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +336,7 @@ func TestFilterLimitKeys(t *testing.T) {
 	}
 }
 
-// More sources than entries: memory stays what it was, and who sends steadily stays limited.
+// TestFilterLimitEviction has more sources than entries. The table does not grow, and a steady sender stays limited.
 func TestFilterLimitEviction(t *testing.T) {
 	b := newLimitBed(t)
 	const n, entries, others = 1, 256, 4000
@@ -354,21 +352,21 @@ func TestFilterLimitEviction(t *testing.T) {
 			passed += b.goes(t, heavy, 1)
 		}
 	}
-	// The burst, and what a packet a second gives in the time that this takes.
+	// The burst, and a packet for each second that this takes.
 	if passed < 10 || passed > 10+60 {
 		t.Errorf("%d packets of the heavy source passed, want 10 and one a second", passed)
 	}
 	if use := limitUse(t, b.tables, n); use.entries != entries || use.used != entries {
 		t.Errorf("use %+v, want all of %d", use, entries)
 	}
-	// Those that have gone owe nothing any more: a source that comes back has its whole burst.
+	// A source that was evicted has its whole burst again.
 	gone := limitFrame(n, "10.1.0.0", "198.51.100.1", 60)
 	if got := b.goes(t, gone, 100); got != 10 {
-		t.Errorf("a source that has been forgotten: %d passed, want 10", got)
+		t.Errorf("a source that was evicted: %d passed, want 10", got)
 	}
 }
 
-// A burst that several CPUs use up together is as long as one that a single CPU uses up: no charge is lost.
+// TestFilterLimitBurstOfAll uses up a burst on several CPUs at once. As many packets pass as on a single CPU.
 func TestFilterLimitBurstOfAll(t *testing.T) {
 	b := newLimitBed(t)
 	const threads, burst, rate = 4, 300_000, 100
@@ -393,8 +391,8 @@ func TestFilterLimitBurstOfAll(t *testing.T) {
 	}
 }
 
-// Several CPUs bring a new key at the same time, into a bucket whose entries all change hands: it gets one burst, and
-// at most a packet more for each CPU.
+// TestFilterLimitRaces sends a new source from several CPUs at the same time, again and again into the same bucket. Each source
+// gets one burst, and at most one packet more for each CPU.
 func TestFilterLimitRaces(t *testing.T) {
 	b := newLimitBed(t)
 	const n, threads, rounds, burst = 1, 4, 500, 5
@@ -427,7 +425,7 @@ func TestFilterLimitRaces(t *testing.T) {
 	if passed.Packets+over.Packets != threads*rounds*100 {
 		t.Errorf("%d passed and %d over of %d", passed.Packets, over.Packets, threads*rounds*100)
 	}
-	// A second gives each key one more, if it takes that long.
+	// Each second that the test takes gives a source one packet more.
 	most := rounds*(burst+threads) + uint64(time.Since(start).Seconds()) + 1
 	t.Logf("%d passed, %d bursts are %d", passed.Packets, rounds, rounds*burst)
 	if passed.Packets < rounds*burst || passed.Packets > most {
@@ -464,7 +462,8 @@ func TestFilterRateValidate(t *testing.T) {
 	}
 }
 
-// The cost of frames in ticks is within 5 % of what the rate says, whatever the rate, and nothing overflows.
+// TestFilterLimitParameters checks for rates of all sizes that the cost of a frame in ticks is within 5 % of the exact value, and
+// that nothing overflows.
 func TestFilterLimitParameters(t *testing.T) {
 	for _, bytes := range []bool{false, true} {
 		most, frames := uint64(MaxPacketRate), []uint64{1}
@@ -518,7 +517,7 @@ func TestFilterLimitParameters(t *testing.T) {
 	}
 }
 
-// A map in the way that the programs reach it: its value is as long as a cache line.
+// TestFilterLimitLayout checks that limits and buckets are as long as a cache line.
 func TestFilterLimitLayout(t *testing.T) {
 	spec, err := bpfobj.LoadFilter()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// A thousand rules of any kind load, in several functions, and the last one is asked: also those that read far into a
-// packet, each at another place.
+// TestFilterManyRules loads a thousand rules of several kinds, also such that read far into a packet. They are in several
+// functions, and the last rule decides. More rules than the verifier can walk through are refused.
 func TestFilterManyRules(t *testing.T) {
 	inst := filterBed(t, false)
 	for name, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestFilterManyRules(t *testing.T) {
 			t.Errorf("%s: the last rule has counted %+v", name, last)
 		}
 	}
-	// More than the verifier walks is refused with the way out.
+	// The error says what to do instead.
 	var rules []Rule
 	for k := range maxRules {
 		code, err := pcap.Compile(fmt.Sprintf("tcp port %d and tcp[tcpflags] & tcp-syn != 0 and (udp port 1 or net 192.0.2.0/24 or port %[1]d)", k+1))

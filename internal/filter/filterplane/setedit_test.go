@@ -31,7 +31,7 @@ func putPrefixes(t *testing.T, inst *datapath.Instance, set string, entries ...s
 	}
 }
 
-// Sets belong to the filter: rules ask for them by name, their members outlive programs and processes.
+// TestFilterSets changes members of sets, which rules use by name. The members stay when the program or the process changes.
 func TestFilterSets(t *testing.T) {
 	for name, temporary := range map[string]bool{"temporary": true, "pinned": false} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestFilterSets(t *testing.T) {
 			if _, err := Prefixes(inst, "ends"); err == nil {
 				t.Error("endpoints were read as prefixes")
 			}
-			// A set that a rule asks for stays.
+			// A set that a rule uses cannot be deleted.
 			err = Edit(inst, func(f *Filter) error { f.Sets = f.Sets[:1]; return nil })
 			if err == nil {
 				t.Error("a set in use was deleted")

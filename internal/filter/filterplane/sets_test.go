@@ -22,20 +22,22 @@ import (
 	"culvert/internal/filter/filterset"
 )
 
-// setBed is a filter whose rules look one address up after another, all in one run of the program.
+// setBed is a filter that looks up an address in set 3 for each packet. The addresses are in a map, and so are the answers.
 type setBed struct {
 	t                testing.TB
 	prog             *ebpf.Program
 	sets, endpoints  *ebpf.Map
-	lookups, answers *ebpf.Map
-	next             *ebpf.Map
+	lookups, answers *ebpf.Map // indexed by the number of the look-up
+	next             *ebpf.Map // has the number of the next look-up
 }
 
-// maxLookups is how many look-ups a bed takes at once.
+// maxLookups is the size of the maps of look-ups and answers.
 const maxLookups = 1 << 16
 
-// newSetBed loads a filter with rules that take the next struct look from a map, look it up in set 3, and store
-// the answer in another map. Side and kind are in bytes that look-ups do not read.
+// newSetBed loads the filter. Its rules are replaced by code that reads a struct flow_keys from the map of look-ups, looks it up
+// and stores the answer: 1 for no, 2 for yes. An answer no is kept when the look-up is repeated. Without lookUp the code does all
+// but the look-up itself, to measure what that costs. Bytes of the struct that look-ups do not read have the side and the type of
+// the set.
 func newSetBed(t testing.TB, lookUp bool) *setBed {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -76,6 +78,7 @@ func newSetBed(t testing.TB, lookUp bool) *setBed {
 	return b
 }
 
+// setBedRules replaces the function filter_rules.
 func setBedRules(t testing.TB, all asm.Instructions, b *setBed, lookUp bool) asm.Instructions {
 	t.Helper()
 	from := -1
@@ -133,15 +136,17 @@ func setBedRules(t testing.TB, all asm.Instructions, b *setBed, lookUp bool) asm
 
 var setPacket = make([]byte, 64)
 
-// setLookup is a look-up, and what a rule should get.
+// setLookup is a look-up of an address, in a set of prefixes or, with endpoint, in a set of addresses with ports.
 type setLookup struct {
-	addr     netip.Addr // to look up
+	addr     netip.Addr
 	port     uint16
-	dst      bool
+	dst      bool // the address is the destination
 	endpoint bool
-	noPorts  bool
-	want     bool
+	noPorts  bool // the packet has no ports
+	want     bool // the address is a member
 }
+
+// bytes returns the struct flow_keys of the look-up.
 
 func (l setLookup) bytes() []byte {
 	b := make([]byte, 48)
@@ -172,7 +177,7 @@ func (l setLookup) bytes() []byte {
 	return b
 }
 
-// fill puts look-ups into their map, again and again until it is full.
+// fill fills the map of look-ups. It repeats them until the map is full.
 func (b *setBed) fill(lookups []setLookup) {
 	b.t.Helper()
 	keys, values := make([]uint32, maxLookups), make([][48]byte, maxLookups)
@@ -192,7 +197,7 @@ func (b *setBed) fill(lookups []setLookup) {
 	}
 }
 
-// run lookups all up, and returns how long one took.
+// run does the first n look-ups, and returns how long one of them took.
 func (b *setBed) run(n int) time.Duration {
 	b.t.Helper()
 	_, took, err := b.prog.Benchmark(setPacket, n, nil)
@@ -202,6 +207,7 @@ func (b *setBed) run(n int) time.Duration {
 	return took
 }
 
+// check does all look-ups and compares the answers.
 func (b *setBed) check(lookups []setLookup) {
 	b.t.Helper()
 	if len(lookups) > maxLookups {
@@ -224,7 +230,7 @@ func (b *setBed) check(lookups []setLookup) {
 	}
 }
 
-// load puts a set of prefixes into its place.
+// load makes p set 3.
 func (b *setBed) load(p *filterset.Prefixes) {
 	b.t.Helper()
 	image, err := p.Image()
@@ -254,7 +260,7 @@ func parseSet(t testing.TB, o filterset.Options, args ...string) *filterset.Pref
 	return p
 }
 
-// randomPrefix makes one that is not so short as to hide the others.
+// randomPrefix returns a prefix of at least 20 bits in IPv4 and 32 in IPv6, so that few contain others.
 func randomPrefix(r *rand.Rand, v4 bool) netip.Prefix {
 	ip, n := randomAddr(r, v4), 32+r.IntN(97)
 	if v4 {
@@ -277,7 +283,7 @@ func randomAddr(r *rand.Rand, v4 bool) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// randomSet writes a file with n prefixes, half of each family unless only one is wanted.
+// randomSet writes a file with n prefixes. Families says by turns whether a prefix is of IPv4.
 func randomSet(t testing.TB, n int, families ...bool) (file string, all []netip.Prefix) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(uint64(n), 9))
@@ -307,7 +313,8 @@ func mustReadSet(t testing.TB, file string) *filterset.Prefixes {
 	return p
 }
 
-// lookupsAround makes look-ups at the edges of prefixes and elsewhere, judged by a table of routes.
+// lookupsAround returns n look-ups of addresses at the edges of prefixes and elsewhere. A routing table says which of them are
+// members.
 func lookupsAround(r *rand.Rand, all []netip.Prefix, n int) []setLookup {
 	var table bart.Lite
 	for _, p := range all {
@@ -363,7 +370,7 @@ func TestFilterSetLookUp(t *testing.T) {
 		b.check(lookupsAround(r, all, 500))
 	}
 	b.load(parseSet(t, filterset.Options{}, "0.0.0.0/0 ::/0"))
-	b.check([]setLookup{{}}) // neither IPv4 nor IPv6
+	b.check([]setLookup{{}}) // a packet without an address is in no set
 	if err := deleteSet(b.sets, 3); err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +387,8 @@ func TestFilterSetMillion(t *testing.T) {
 	b.check(lookupsAround(rand.New(rand.NewPCG(1, 2)), all, 20_000))
 }
 
-// Trees of all heights: networks close together, and few far away, which make the buckets large.
+// TestFilterSetHeights builds trees of all heights. Many prefixes are close together. A few are far away, so that all others
+// are in the same bucket.
 func TestFilterSetHeights(t *testing.T) {
 	b := newSetBed(t, true)
 	r := rand.New(rand.NewPCG(3, 4))
@@ -428,7 +436,7 @@ func TestFilterSetTimes(t *testing.T) {
 		set.Add(parseSet(t, part.Options, part.args...))
 	}
 	b.load(&set)
-	// The time moves on while the program runs, so what ends soon is asked for when it is sure to be over.
+	// Time goes on while the program runs. So wait until the entries of half a second have expired.
 	time.Sleep(time.Second)
 	end := Now()
 	lookups := lookupsAround(r, all, 5000)
@@ -443,7 +451,7 @@ func TestFilterSetTimes(t *testing.T) {
 		t.Fatalf("only %d of %d are members", some, len(lookups))
 	}
 	b.check(lookups)
-	// Before that a member, later not.
+	// An entry is a member until it expires, without a change of the set.
 	short := parseSet(t, filterset.Options{Now: Now(), Timeout: 3 * time.Second}, "192.0.2.1", "2001:db8::1")
 	b.load(short)
 	lookups = []setLookup{{addr: netip.MustParseAddr("192.0.2.1"), want: true}, {addr: netip.MustParseAddr("2001:db8::1"), want: true}}
@@ -489,7 +497,7 @@ func TestFilterSetEndpoints(t *testing.T) {
 		l.noPorts, l.want = true, false
 		lookups = append(lookups, l)
 	}
-	// An IPv6 address that has an IPv4 one in it is none of the set's.
+	// An IPv4-mapped IPv6 address is not the IPv4 address.
 	lookups = append(lookups,
 		setLookup{addr: netip.MustParseAddr("192.0.2.1"), port: 53, endpoint: true, want: true},
 		setLookup{addr: netip.MustParseAddr("::ffff:192.0.2.1"), port: 53, endpoint: true})
@@ -511,7 +519,7 @@ func TestFilterSetEndpoints(t *testing.T) {
 	b.check(lookups)
 }
 
-// What is in the old set and in the new one is never missed in between.
+// TestFilterSetReplace replaces a set again and again while packets look up addresses that all sets have. No look-up misses.
 func TestFilterSetReplace(t *testing.T) {
 	b := newSetBed(t, true)
 	r := rand.New(rand.NewPCG(9, 10))
@@ -557,7 +565,7 @@ func TestFilterSetReplace(t *testing.T) {
 			}
 		}
 	}()
-	// The program keeps the answer no.
+	// One answer no is enough, because the program keeps it.
 	ids := make(map[ebpf.MapID]bool)
 	for round := 0; len(ids) < 20 || round < 40; round++ {
 		b.run(len(lookups))
@@ -585,7 +593,8 @@ func TestFilterSetReplace(t *testing.T) {
 	}
 }
 
-// Under an emulator with a clock that counts instructions, with -short, ns are instructions.
+// BenchmarkFilterSet measures a look-up by the difference to a program that does all but the look-up. With -short it is made
+// for an emulator whose clock counts instructions.
 func BenchmarkFilterSet(b *testing.B) {
 	rounds, runs := 15, 4*maxLookups
 	sizes := []int{10, 10_000, 1_000_000}

@@ -19,8 +19,8 @@ import (
 // never matches no packet.
 var never = []bpf.RawInstruction{{Op: 0x6, K: 0}}
 
-// swapRules counts with two rules what one of two sets of rules sees, first and last: x or y. Other rules between them
-// make a program take its time.
+// swapRules returns rules that count each packet with the first and with the last rule: "x first" and "x last", or with y
+// instead. Rules in between keep the program busy.
 func swapRules(x bool) []Rule {
 	rule := func(name string, counts bool) Rule {
 		r := Rule{Name: name, Action: Count}
@@ -36,14 +36,15 @@ func swapRules(x bool) []Rule {
 	return append(rules, rule("y last", !x), rule("x last", x))
 }
 
-// filterLoad sends frames in windows, each when what went before was counted by v0.
+// filterLoad sends frames until stop is called, which returns how many. It sends testbed.Window frames at a time, and waits until
+// v0 has counted them.
 func filterLoad(t *testing.T, inst *datapath.Instance, out *net.Interface, frame []byte) (stop func() (sent uint64)) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The counters go from one instance to the next: the first one's are those of all.
+	// All instances share these counters.
 	inst, err = datapath.OpenHere(inst.Name())
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func filterLoad(t *testing.T, inst *datapath.Instance, out *net.Interface, frame
 	}
 }
 
-// countedAt is what all reasons of an interface add up to.
+// countedAt returns the sum of an interface's counters over all reasons.
 func countedAt(inst *datapath.Instance, iface string) (n uint64) {
 	ports, err := inst.Ports()
 	if err != nil {
@@ -100,8 +101,8 @@ func countedAt(inst *datapath.Instance, iface string) (n uint64) {
 	return n
 }
 
-// Rules are replaced over and over while packets come in: each packet meets all of one set of rules, and every one is
-// counted.
+// TestFilterSwapUnderLoad replaces rules again and again while packets come in. Each packet meets all old rules or all new ones,
+// and each is counted.
 func TestFilterSwapUnderLoad(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) { f.Rules = swapRules(true) })
@@ -110,7 +111,7 @@ func TestFilterSwapUnderLoad(t *testing.T) {
 	stop := filterLoad(t, inst, testbed.Device(t, "v1"), frame)
 	for n := range 30 {
 		mustEdit(t, inst, func(f *Filter) { f.Rules = swapRules(n%2 == 1) })
-		time.Sleep(20 * time.Millisecond) // the kernel takes its time with programs that are gone
+		time.Sleep(20 * time.Millisecond) // for the kernel to free the old program
 	}
 	sent := stop()
 	c, err := ReadCounters(inst)
@@ -132,7 +133,7 @@ func TestFilterSwapUnderLoad(t *testing.T) {
 	}
 }
 
-// A data plane is attached again and again while another process changes its rules.
+// TestFilterEditAndAttach attaches the data plane again and again while another process changes its rules.
 func TestFilterEditAndAttach(t *testing.T) {
 	inst := filterBed(t, false)
 	mustEdit(t, inst, func(f *Filter) { f.Rules = swapRules(true) })

@@ -17,7 +17,7 @@ import (
 	"culvert/internal/filter/cbpf"
 )
 
-// synFilter is a filter that protects services, on its own.
+// synFilter is a filter that only protects services. It has no data plane.
 type synFilter struct {
 	prog  *ebpf.Program
 	maps  map[string]*ebpf.Map
@@ -65,7 +65,7 @@ func loadSynFilter(t *testing.T, iface *net.Interface, services ...Service) *syn
 	return &synFilter{prog: coll.Programs[bpfobj.FilterProgFilter], maps: coll.Maps, iface: iface}
 }
 
-// counted returns how many packets have left for a reason.
+// counted returns how many packets were counted with a reason.
 func (f *synFilter) counted(t *testing.T, reason bpfobj.PipelineReason) uint64 {
 	t.Helper()
 	var each []bpfobj.PipelineCounter
@@ -79,16 +79,16 @@ func (f *synFilter) counted(t *testing.T, reason bpfobj.PipelineReason) uint64 {
 	return n
 }
 
-// run puts a frame through the filter.
+// run runs a frame through the filter. It pads the frame to 60 bytes.
 func (f *synFilter) run(t *testing.T, frame []byte) (action uint32, out []byte) {
 	t.Helper()
-	for len(frame) < 60 { // as on the wire
+	for len(frame) < 60 {
 		frame = append(frame[:len(frame):len(frame)], 0)
 	}
 	return f.runShort(t, frame)
 }
 
-// runShort is run without what fills frames up.
+// runShort is run without padding.
 func (f *synFilter) runShort(t *testing.T, frame []byte) (action uint32, out []byte) {
 	t.Helper()
 	opts := ebpf.RunOptions{
@@ -103,7 +103,7 @@ func (f *synFilter) runShort(t *testing.T, frame []byte) (action uint32, out []b
 	return action, opts.DataOut
 }
 
-// synFrame is what a TCP packet without data is made of.
+// synFrame describes a frame with a TCP packet.
 type synFrame struct {
 	dstMAC   net.HardwareAddr
 	src, dst netip.AddrPort
@@ -112,9 +112,9 @@ type synFrame struct {
 	seq, ack uint32
 	opts     []byte
 	data     []byte
-	// ipOpts are options of IPv4, ext is an extension header of IPv6 without its first byte.
+	// ipOpts holds options of IPv4, ext a hop-by-hop header of IPv6 without its first byte.
 	ipOpts, ext []byte
-	// mangle changes the frame at last; its argument is the offset of the IP header, then of TCP's.
+	// mangle changes the finished frame, given the offsets of the IP header and of the TCP header. It may be nil.
 	mangle func(f []byte, l3, l4 int)
 }
 
@@ -143,12 +143,13 @@ func onesComplement(b []byte, sum uint32) uint16 {
 	return uint16(sum)
 }
 
-// tcpSum is the checksum of a TCP segment between two addresses.
+// tcpSum returns the checksum of a TCP segment between two addresses.
 func tcpSum(src, dst netip.Addr, segment []byte) uint16 {
 	pseudo := append(src.AsSlice(), dst.AsSlice()...)
 	return ^onesComplement(segment, uint32(onesComplement(pseudo, uint32(len(segment))+6)))
 }
 
+// build returns the frame.
 func (s synFrame) build() []byte {
 	be := binary.BigEndian
 	tcp := be.AppendUint16(nil, s.src.Port())
@@ -193,7 +194,7 @@ func (s synFrame) build() []byte {
 	return f
 }
 
-// synAnswer is what an answer says.
+// synAnswer holds the fields and options of a SYN-ACK.
 type synAnswer struct {
 	cookie, ack uint32
 	window      uint16
@@ -204,7 +205,7 @@ type synAnswer struct {
 	wscale      int // -1: none
 }
 
-// readAnswer checks everything in front of TCP's options in the answer to s, and returns the rest.
+// readAnswer checks the headers of the answer to s, and returns what depends on the options of s.
 func readAnswer(t *testing.T, s synFrame, out []byte) synAnswer {
 	t.Helper()
 	be := binary.BigEndian

@@ -21,7 +21,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// synBed is a server in this namespace and a client in another, with a wire between.
+// synBed is a server in this namespace and a client in another one, connected by a veth pair.
 type synBed struct {
 	server *net.Interface
 	client *testbed.Namespace
@@ -54,7 +54,7 @@ func newSynBed(t *testing.T) *synBed {
 		t.Fatal(err)
 	}
 	b.client.Must(t, func() error { return testbed.PassAll(t, index) })
-	// The sources of floods are behind the client.
+	// The route to the sources of floods leads to the client.
 	for dst, via := range map[string]string{"0.0.0.0/0": "192.0.2.2", "::/0": "2001:db8::2"} {
 		if err := testbed.AddRoute(dst, via); err != nil {
 			t.Fatal(err)
@@ -73,8 +73,8 @@ func (f *synFilter) attach(t *testing.T) {
 	t.Cleanup(func() { l.Close() })
 }
 
-// flood sends SYNs from ever other sources out of the client's device until stop is called, which says how many.
-// The server has got the first thousand of them when it returns.
+// flood sends SYNs, each with another source, until stop is called, which returns how many. It has sent a thousand when it
+// returns.
 func (b *synBed) flood(t *testing.T, to netip.AddrPort) (stop func() uint64) {
 	t.Helper()
 	var fd int
@@ -117,7 +117,7 @@ func (b *synBed) flood(t *testing.T, to netip.AddrPort) (stop func() uint64) {
 				first <- nil
 			}
 			if n%64 == 63 {
-				time.Sleep(200 * time.Microsecond) // others have the CPU too
+				time.Sleep(200 * time.Microsecond) // leave the CPU to the server and the client
 			}
 		}
 	}()
@@ -131,7 +131,7 @@ func (b *synBed) flood(t *testing.T, to netip.AddrPort) (stop func() uint64) {
 	}
 }
 
-// linuxOptions are the options of a SYN from Linux.
+// linuxOptions returns the options of a SYN as Linux sends it.
 func linuxOptions(tsval uint32) []byte {
 	return []byte{2, 4, 0x05, 0xb4, 4, 2, 8, 10, byte(tsval >> 24), byte(tsval >> 16), byte(tsval >> 8), byte(tsval), 0, 0, 0, 0, 1, 3, 3, 7}
 }
@@ -156,7 +156,7 @@ func netstat(t *testing.T, name string) string {
 	return ""
 }
 
-// halfOpen counts the connections in state SYN-RECEIVED in this namespace.
+// halfOpen returns the number of connections in state SYN-RECEIVED in this namespace.
 func halfOpen(t *testing.T) (n int) {
 	t.Helper()
 	for _, f := range []string{"tcp", "tcp6"} {

@@ -13,7 +13,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// A listener with few places is filled by the flood, and no client gets in.
+// TestSynFloodUnprotected floods a listener with a short queue. No client gets a connection, so that TestSynFloodProtected is
+// worth something.
 func TestSynFloodUnprotected(t *testing.T) {
 	for _, addr := range []netip.Addr{synAddr4, synAddr6} {
 		b := newSynBed(t)
@@ -37,13 +38,14 @@ func TestSynFloodUnprotected(t *testing.T) {
 			return err
 		})
 		if err == nil {
-			t.Errorf("%s: a connection in spite of the flood: the test says nothing about protection", addr)
+			t.Errorf("%s: a client has a connection in spite of the flood", addr)
 		}
 		stop()
 	}
 }
 
-// A real client works through the flood, whatever the host's settings, and the kernel keeps no state of it.
+// TestSynFloodProtected has a client use a protected service in spite of a flood, with each setting of tcp_timestamps. The kernel
+// keeps no state of the flood.
 func TestSynFloodProtected(t *testing.T) {
 	for _, addr := range []netip.Addr{synAddr4, synAddr6} {
 		for _, timestamps := range []string{"0", "1", "2"} {

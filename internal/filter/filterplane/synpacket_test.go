@@ -17,13 +17,14 @@ var (
 	synFrom6 = netip.MustParseAddrPort("[2001:db8:77::7]:40000")
 )
 
-// synStage is a listener behind a filter, for packets by hand.
+// synStage is a protected service of one family, and a client's address.
 type synStage struct {
 	*synFilter
 	to, from netip.AddrPort
 }
 
-// newSynStage protects a service on port 80 for each family; two forwarded ones are on port 443.
+// newSynStage protects a service on port 80 and a forwarded one on port 443, in each family. Timestamps is the sysctl
+// tcp_timestamps.
 func newSynStage(t *testing.T, timestamps string) (v4, v6 synStage) {
 	t.Helper()
 	testbed.InNamespace(t)
@@ -41,7 +42,7 @@ func newSynStage(t *testing.T, timestamps string) (v4, v6 synStage) {
 	return synStage{f, to4, synFrom4}, synStage{f, to6, synFrom6}
 }
 
-// frame is a SYN to the service, changed.
+// frame returns a SYN to the service, with a change if it is not nil.
 func (s synStage) frame(change func(*synFrame)) synFrame {
 	f := synFrame{dstMAC: s.iface.HardwareAddr, src: s.from, dst: s.to, flags: tcpSYN, seq: 0xfffffff0, opts: linuxOptions(77)}
 	if change != nil {
@@ -50,7 +51,7 @@ func (s synStage) frame(change func(*synFrame)) synFrame {
 	return f
 }
 
-// answer is the answer to a SYN that must get one.
+// answer returns the filter's answer to a SYN.
 func (s synStage) answer(t *testing.T, f synFrame) synAnswer {
 	t.Helper()
 	action, out := s.run(t, f.build())
@@ -62,13 +63,14 @@ func (s synStage) answer(t *testing.T, f synFrame) synAnswer {
 
 func mss(n uint16) []byte { return []byte{2, 4, byte(n >> 8), byte(n)} }
 
-// What SYNs are answered with: fields and options, with the host's timestamps as they are and without offset.
+// TestFilterSynAnswer checks the fields and options of answers, with each setting of tcp_timestamps. Only with 2, without an
+// offset, an answer has a time stamp, and options that need one.
 func TestFilterSynAnswer(t *testing.T) {
 	ts := []byte{8, 10, 0, 0, 0, 77, 0, 0, 0, 0}
 	cases := []struct {
 		name   string
 		change func(*synFrame)
-		// of the answer where the kernel's timestamps have no offset; the low bits of its own
+		// The options of the answer with tcp_timestamps = 2, and the low bits of its time stamp.
 		ts, sack, wscale bool
 		bits             uint32
 	}{
@@ -123,8 +125,8 @@ func TestFilterSynAnswer(t *testing.T) {
 	}
 }
 
-// The cookie of an answer is let through, if it comes back from where the answer went, and nothing else is. The kernel
-// takes four numbers in a row for cookies, one for each MSS it knows.
+// TestFilterSynCookie sends an ACK with the cookie of an answer, and other packets. Only the cookie passes, if its connection is
+// that of the answer. The kernel takes four numbers in a row for cookies, one for each MSS that it knows.
 func TestFilterSynCookie(t *testing.T) {
 	v4, v6 := newSynStage(t, "1")
 	for _, s := range []synStage{v4, v6} {
@@ -177,10 +179,15 @@ func TestFilterSynCookie(t *testing.T) {
 	}
 }
 
-// What is not plainly a SYN to a service goes on to the kernel, unchanged.
+// fixIPv4Sum sets the checksum of an IPv4 header.
+func fixIPv4Sum(header []byte) {
+	binary.BigEndian.PutUint16(header[10:], 0)
+	binary.BigEndian.PutUint16(header[10:], ^onesComplement(header, 0))
+}
+
+// TestFilterSynGoesOn sends SYNs that the filter does not answer. They go on to the kernel unchanged.
 func TestFilterSynGoesOn(t *testing.T) {
 	v4, v6 := newSynStage(t, "2")
-	be := binary.BigEndian
 	cases := []struct {
 		name   string
 		v4, v6 bool
@@ -194,8 +201,7 @@ func TestFilterSynGoesOn(t *testing.T) {
 		{"UDP", true, false, func(f *synFrame) {
 			f.mangle = func(b []byte, l3, l4 int) {
 				b[l3+9] = 17
-				be.PutUint16(b[l3+10:], 0)
-				be.PutUint16(b[l3+10:], ^onesComplement(b[l3:l4], 0))
+				fixIPv4Sum(b[l3:l4])
 			}
 		}},
 		{"TCP checksum", true, true, func(f *synFrame) { f.mangle = func(b []byte, _, l4 int) { b[l4+16] ^= 1 } }},
@@ -206,15 +212,13 @@ func TestFilterSynGoesOn(t *testing.T) {
 		{"first fragment", true, false, func(f *synFrame) {
 			f.mangle = func(b []byte, l3, l4 int) {
 				b[l3+6] = 0x20
-				be.PutUint16(b[l3+10:], 0)
-				be.PutUint16(b[l3+10:], ^onesComplement(b[l3:l4], 0))
+				fixIPv4Sum(b[l3:l4])
 			}
 		}},
 		{"second fragment", true, false, func(f *synFrame) {
 			f.mangle = func(b []byte, l3, l4 int) {
 				b[l3+7] = 3
-				be.PutUint16(b[l3+10:], 0)
-				be.PutUint16(b[l3+10:], ^onesComplement(b[l3:l4], 0))
+				fixIPv4Sum(b[l3:l4])
 			}
 		}},
 		{"header longer than the packet", true, true, func(f *synFrame) { f.mangle = func(b []byte, _, l4 int) { b[l4+12] = 0xf0 } }},
@@ -248,7 +252,7 @@ func TestFilterSynGoesOn(t *testing.T) {
 				t.Errorf("%s: %s: the packet has changed", s.to, c.name)
 			}
 		}
-		// Cut off at every byte.
+		// A SYN truncated at each byte goes on too.
 		whole := s.frame(nil).build()
 		for n := 14; n < len(whole); n++ {
 			if action, _ := s.runShort(t, whole[:n]); action != testbed.XDPPass {
@@ -261,8 +265,8 @@ func TestFilterSynGoesOn(t *testing.T) {
 	}
 }
 
-// One that listens on all addresses is found for any: what the kernel would forward is left to it. What comes to an
-// address that is not this host's, while nothing is forwarded, is for nobody else.
+// TestFilterSynPassesThrough has a service that listens on all addresses. Packets that the kernel would forward go on to it.
+// While it forwards nothing, packets to other addresses are answered, because no other host could get them.
 func TestFilterSynPassesThrough(t *testing.T) {
 	testbed.InNamespace(t)
 	in := testbed.AddVeth(t, "in", "inp")
@@ -319,7 +323,7 @@ func TestFilterSynPassesThrough(t *testing.T) {
 	}
 }
 
-// Without cookies in the kernel none of a connection's packets is ours to judge.
+// TestFilterSynCookiesOff turns cookies off in the kernel. The filter then lets all packets go on.
 func TestFilterSynCookiesOff(t *testing.T) {
 	v4, _ := newSynStage(t, "2")
 	testbed.Sysctl(t, "ipv4/tcp_syncookies", "0")
@@ -331,17 +335,17 @@ func TestFilterSynCookiesOff(t *testing.T) {
 			t.Errorf("%s: action %d", name, action)
 		}
 	}
-	// With 1 the kernel has room for this one.
+	// With 1 the kernel makes cookies only when the listener's queue is full.
 	testbed.Sysctl(t, "ipv4/tcp_syncookies", "1")
 	if action, _ := v4.run(t, v4.frame(nil).build()); action != testbed.XDPPass {
 		t.Errorf("on demand: action %d", action)
 	}
 }
 
-// Answers for a service behind a SYNPROXY rule announce what the rule does.
+// TestFilterSynForwarded checks that answers for a forwarded service announce the same as its SYNPROXY rule.
 func TestFilterSynForwarded(t *testing.T) {
 	v4, v6 := newSynStage(t, "1")
-	testbed.Sysctl(t, "ipv4/tcp_syncookies", "0") // it is not asked
+	testbed.Sysctl(t, "ipv4/tcp_syncookies", "0") // has no effect on forwarded services
 	for _, s := range []synStage{v4, v6} {
 		s.to = netip.AddrPortFrom(s.to.Addr(), 443)
 		mss, wscale := uint16(1460), 7
@@ -387,7 +391,7 @@ func TestFilterServiceRefused(t *testing.T) {
 	}
 }
 
-// A new list takes the place of the old one: what is new first, what is gone when no program needs it any more.
+// TestPutFilterServices adds services to the map of protected services, and deletes one.
 func TestPutFilterServices(t *testing.T) {
 	v4, v6 := newSynStage(t, "1")
 	m, list := v4.maps[bpfobj.FilterMapFilterServices], []Service{{Addr: netip.AddrPortFrom(v6.to.Addr(), 80)}}

@@ -20,7 +20,7 @@ var (
 	webAddr6 = netip.MustParseAddr("2001:db8:2::2")
 )
 
-// command runs one in this thread's namespace.
+// command runs a command in this thread's namespace, with input as its standard input.
 func command(t *testing.T, input string, args ...string) {
 	t.Helper()
 	c := exec.Command(args[0], args[1:]...)
@@ -30,7 +30,7 @@ func command(t *testing.T, input string, args ...string) {
 	}
 }
 
-// newProxyBed makes this namespace a router, with the server in a third one behind it.
+// newProxyBed makes this namespace a router between the client and a server in a third namespace.
 func newProxyBed(t *testing.T) (*synBed, *testbed.Namespace) {
 	t.Helper()
 	b := newSynBed(t)
@@ -64,8 +64,9 @@ func newProxyBed(t *testing.T) (*synBed, *testbed.Namespace) {
 	return b, web
 }
 
-// nft's synproxy checks TCP's checksum as IPv4's even in IPv6 (nft_synproxy_do_eval), so it drops what no device has
-// checked before, as all that an XDP program has seen on a veth. That of ip6tables does not.
+// In IPv6 the rule is one of ip6tables. The synproxy of nft checks the checksum of TCP as if the packet were IPv4
+// (nft_synproxy_do_eval). So it drops packets whose checksum no device has checked, among them all that an XDP program on a veth
+// has seen.
 const (
 	proxyRules4 = `table ip proxy {
 	chain raw { type filter hook prerouting priority raw; iif "srv" tcp dport 8080 tcp flags syn / fin,syn,rst,ack notrack; }
@@ -85,7 +86,7 @@ COMMIT
 `
 )
 
-// tracked counts the entries of connection tracking in this namespace.
+// tracked returns the number of entries of connection tracking in this namespace.
 func tracked(t *testing.T) int {
 	t.Helper()
 	n, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
@@ -99,8 +100,8 @@ func tracked(t *testing.T) int {
 	return len(n) + len(n6)
 }
 
-// A real client reaches a server behind this router through the flood: SYNs are answered here, the rule takes the
-// cookies, and neither this host nor the server knows of any other connection.
+// TestSynFloodForwarded has a client reach a server behind this router in spite of a flood. The filter answers SYNs, and the
+// SYNPROXY rule checks the cookies. No connection of the flood is tracked.
 func TestSynFloodForwarded(t *testing.T) {
 	for _, addr := range []netip.Addr{webAddr4, webAddr6} {
 		for _, timestamps := range []string{"0", "1"} { // of the client

@@ -22,7 +22,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// tags are the tags at the start of a frame that the kernel knows; whole tells whether what follows them is there.
+// tagsOf returns the VLAN tags of a frame that the kernel knows. Whole is false if the frame ends within them or right after
+// them.
 func tagsOf(frame []byte) (tags [][]byte, whole bool) {
 	for at := 12; ; at += 4 {
 		if at+2 > len(frame) {
@@ -40,7 +41,7 @@ func tagsOf(frame []byte) (tags [][]byte, whole bool) {
 
 func isPriority(tag []byte) bool { return tag[2]&15 == 0 && tag[3] == 0 }
 
-// withoutPriority is a frame as the kernel takes it in: without tags of VLAN 0.
+// withoutPriority returns a frame without tags of VLAN 0, as the kernel receives it.
 func withoutPriority(frame []byte) []byte {
 	tags, _ := tagsOf(frame)
 	out := slices.Clone(frame[:12])
@@ -52,7 +53,7 @@ func withoutPriority(frame []byte) []byte {
 	return append(out, frame[12+4*len(tags):]...)
 }
 
-// withPriority puts tags of VLAN 0 between those of a frame.
+// withPriority adds n tags of VLAN 0 to a frame, at random positions among its tags.
 func withPriority(rng *rand.Rand, frame []byte, n int) []byte {
 	for range n {
 		tags, _ := tagsOf(frame)
@@ -66,7 +67,8 @@ func withPriority(rng *rand.Rand, frame []byte, n int) []byte {
 	return frame
 }
 
-// expressionTester counts what each expression of the tests of cbpf matches.
+// expressionTester returns a tester with a rule for each of cbpftest.Expressions, and libpcap's judges of them by the rules'
+// names.
 func expressionTester(t *testing.T) (*Tester, map[string]*pcap.Judge) {
 	t.Helper()
 	judges := make(map[string]*pcap.Judge)
@@ -90,11 +92,12 @@ func expressionTester(t *testing.T) (*Tester, map[string]*pcap.Judge) {
 	return tester, judges
 }
 
-// Expressions say of a frame with priority tags what libpcap says of it without them, and it goes on as it came.
+// TestFilterPriorityTags adds tags of VLAN 0 to frames. An expression matches such a frame if libpcap says that it matches the
+// frame without these tags. The frame goes on unchanged.
 func TestFilterPriorityTags(t *testing.T) {
 	testbed.InNamespace(t)
 	tester, judges := expressionTester(t)
-	// Before 6.18 a test run fills the first buffer.
+	// Before 6.18 a test run cannot leave bytes to a second buffer.
 	_, _, err := tester.run(make([]byte, 60), bpfobj.XDPMD{DataEnd: 20})
 	if err != nil && !errors.Is(err, unix.EINVAL) {
 		t.Fatal(err)
@@ -143,7 +146,7 @@ func TestFilterPriorityTags(t *testing.T) {
 		for name, j := range judges {
 			want := j.Match(bare, len(bare))
 			if got := slices.Contains(v.Matched, name); got != want {
-				fail("%s: libpcap matches: %v, we say %v", name, want, got)
+				fail("%s: libpcap matches: %v, the filter: %v", name, want, got)
 			} else if got {
 				matched++
 			}
@@ -151,18 +154,18 @@ func TestFilterPriorityTags(t *testing.T) {
 	}
 	t.Logf("%d matches, %d frames dropped, %d with tags of VLAN 0 judged", matched, dropped, hidden)
 	if matched < 10000 || dropped < 100 || hidden < 1000 {
-		t.Error("too few for a test")
+		t.Error("want at least 10,000 matches, 100 frames dropped and 1,000 with tags of VLAN 0")
 	}
 }
 
-// Headers that a driver puts into another buffer are not looked at: what a set is asked about is dropped, then, and what
-// really ends there is not.
+// TestFilterHeadersInAnotherBuffer puts headers into a second buffer, which the filter does not read for sets. The packet is
+// dropped if a set needs these headers. A packet that ends after its first buffer is not dropped.
 func TestFilterHeadersInAnotherBuffer(t *testing.T) {
 	testbed.InNamespace(t)
 	members := TesterSets{Endpoints: map[string]filterset.Endpoints{"service": {netip.MustParseAddrPort("192.0.2.2:80"): filterset.Never}}}
 	for _, c := range []struct {
 		endpoints bool
-		least     int // bytes of the first buffer that are enough
+		least     int // bytes that the first buffer has to have
 	}{{false, 34}, {true, 38}} {
 		tester, err := NewTesterWithSets(Filter{
 			Sets:  []Set{{Name: "service", Endpoints: c.endpoints}},

@@ -17,14 +17,14 @@ import (
 	"culvert/internal/filter/talkers"
 )
 
-// topBed is a filter that does nothing but tell talkers apart.
+// topBed is a filter that only counts talkers.
 type topBed struct {
 	prog    *ebpf.Program
 	buckets *ebpf.Map
 	by      TopBy
 }
 
-// newTopBed loads the program; shift 63 makes one window of all time.
+// newTopBed loads the filter. A window lasts for 2^shift ns; with 63 all time is one window.
 func newTopBed(t *testing.T, by TopBy, shift uint8) *topBed {
 	t.Helper()
 	spec, err := bpfobj.LoadFilter()
@@ -52,8 +52,8 @@ func newTopBed(t *testing.T, by TopBy, shift uint8) *topBed {
 	return &topBed{coll.Programs[bpfobj.FilterProgFilter], coll.Maps[bpfobj.FilterMapFilterTopBuckets], by}
 }
 
-// run makes a call for each packet: one that repeats is done again as a whole when a signal interrupts it, and what it had
-// counted until then stays.
+// run runs a frame several times, each with a call of its own. A call with a repeat count would start again when a signal
+// interrupts it, and would count packets twice.
 func (b *topBed) run(t *testing.T, frame []byte, times int) {
 	for range times {
 		if _, err := b.prog.Run(&ebpf.RunOptions{Data: frame}); err != nil {
@@ -62,7 +62,7 @@ func (b *topBed) run(t *testing.T, frame []byte, times int) {
 	}
 }
 
-// all is what has been counted in the one window of all time.
+// all returns the talkers of the window 0.
 func (b *topBed) all(t *testing.T) talkers.Top {
 	t.Helper()
 	buckets, err := readTopWindow(b.buckets, b.by, 0, nil)
@@ -72,9 +72,10 @@ func (b *topBed) all(t *testing.T) talkers.Top {
 	return talkers.Merge(buckets)
 }
 
-// A stream says who sends each packet.
+// topStream returns the senders of n packets.
 type topStream func(r *rand.Rand, n int) []int
 
+// topZipf returns senders with a Zipf distribution.
 func topZipf(r *rand.Rand, n int) []int {
 	z := rand.NewZipf(r, 1.1, 1, 1<<16)
 	s := make([]int, n)
@@ -84,7 +85,8 @@ func topZipf(r *rand.Rand, n int) []int {
 	return s
 }
 
-// topFlood has 20 steady senders, 1.5 to 0.55 % of the packets each, among as many others as there are packets.
+// topFlood returns 20 steady senders with 1.5 to 0.55 % of the packets each. All other packets have senders of their own, with
+// numbers from 1000 on.
 func topFlood(r *rand.Rand, n int) []int {
 	s := make([]int, n)
 	for i := range s {
@@ -101,7 +103,7 @@ func topFlood(r *rand.Rand, n int) []int {
 	return s
 }
 
-// topEarly and topLate have the same packets as topFlood, the senders before or behind everybody else.
+// topEarly and topLate return the packets of topFlood, with the steady senders before or after all others.
 func topEarly(r *rand.Rand, n int) []int { return topParted(topFlood(r, n), true) }
 func topLate(r *rand.Rand, n int) []int  { return topParted(topFlood(r, n), false) }
 
@@ -116,7 +118,7 @@ func topParted(s []int, early bool) (parted []int) {
 	return parted
 }
 
-// topTurns has more senders than entries, each as heavy as the other, by turns: none can be told apart.
+// topTurns returns 5,000 senders by turns. That is more than there are entries, and none sends more than the others.
 func topTurns(_ *rand.Rand, n int) []int {
 	s := make([]int, n)
 	for i := range s {
@@ -125,13 +127,14 @@ func topTurns(_ *rand.Rand, n int) []int {
 	return s
 }
 
-// What is said of every talker, and of those that are missing, is true; the heaviest are found.
+// TestFilterTopBounds compares the talkers with exact counts. The bounds of all talkers hold, and the one for senders that are
+// missing. The heaviest senders are found.
 func TestFilterTopBounds(t *testing.T) {
 	const packets, threads = 40_000, 2
 	for _, c := range []struct {
 		name   string
 		stream topStream
-		found  int // of the heaviest
+		found  int // how many of the heaviest senders have to be found
 	}{
 		{"zipf", topZipf, 10}, {"flood", topFlood, 20}, {"early", topEarly, 20}, {"late", topLate, 20}, {"turns", topTurns, 0},
 	} {
@@ -193,7 +196,7 @@ func TestFilterTopBounds(t *testing.T) {
 	}
 }
 
-// What packets are told apart by.
+// TestFilterTopKeys attributes packets to talkers by each property.
 func TestFilterTopKeys(t *testing.T) {
 	arp := make([]byte, 60)
 	arp[12], arp[13] = 0x08, 0x06
@@ -240,18 +243,18 @@ func TestFilterTopKeys(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("by %d: %v, want %v", by, got, want)
 		}
-		// Programs that tell packets apart by something else do not mix with these.
+		// A program with another property does not use these buckets.
 		if other, err := readTopWindow(b.buckets, by%TopPort+1, 0, nil); err != nil || len(other) != 0 {
 			t.Errorf("by %d: %d buckets of others, %v", by, len(other), err)
 		}
 	}
 }
 
-// Windows end by themselves: what has been sent is seen once its window is over, and gone some windows later.
+// TestFilterTopWindows sends packets in a window. They can be read when the window has ended, and no more some windows later.
 func TestFilterTopWindows(t *testing.T) {
 	b := newTopBed(t, TopSrc, topShift)
 	frame := limitFrame(0, "192.0.2.1", "198.51.100.1", 60)
-	// A test that is kept from its CPU for longer than the windows tries again.
+	// If the test does not get the CPU for as long as the windows last, it tries again.
 	for try := range 5 {
 		const sent = 1000
 		b.run(t, frame, sent)

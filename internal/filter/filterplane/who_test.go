@@ -11,7 +11,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// What sources owe and who sends most outlives other changes of the filter.
+// TestFilterLimitAndTopStay changes other parts of a filter. The state of its limit and its talkers stay. They go when the rate
+// changes and top is turned off.
 func TestFilterLimitAndTopStay(t *testing.T) {
 	for name, temporary := range map[string]bool{"temporary": true, "pinned": false} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +40,7 @@ func TestFilterLimitAndTopStay(t *testing.T) {
 			mustEdit(t, inst, func(f *Filter) { f.Rules = append(f.Rules, Rule{Name: "all", Action: Count}) })
 			send(60)
 			if most := 40 + int(time.Since(start).Seconds()) + 1; passed < 40 || passed > most {
-				t.Errorf("%d passed, want 40 to %d: the limit has forgotten its source", passed, most)
+				t.Errorf("%d passed, want 40 to %d: the limit has lost its state", passed, most)
 			}
 			if use := ruleUse(t, inst, "slow"); use != (tableUse{entries: 64, used: 1, owing: 1}) {
 				t.Errorf("use %+v, want one source that owes", use)

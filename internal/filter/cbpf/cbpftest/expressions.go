@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cbpftest has what tests of filters are made of: expressions and frames. The addresses and ports in the
-// expressions are those that the frames have.
+// Package cbpftest has expressions, programs and frames for tests of filters. The frames have the addresses and ports of the
+// expressions.
 package cbpftest
 
-// Expressions are of all kinds that libpcap compiles for Ethernet and that XDP can answer.
+// Expressions has all kinds of expressions that libpcap compiles for Ethernet and that need nothing XDP cannot see.
 var Expressions = []string{
 	"", // everything
 

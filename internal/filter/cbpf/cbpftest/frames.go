@@ -11,7 +11,7 @@ import (
 // MinFrame is the shortest frame that a test run of an XDP program takes: an Ethernet header.
 const MinFrame = 14
 
-// Frames returns n frames of all kinds, of which some are damaged, cut or garbage.
+// Frames returns n frames of all kinds. Some are damaged, truncated or garbage.
 func Frames(rng *rand.Rand, n int) [][]byte {
 	frames := make([][]byte, n)
 	for i := range frames {
@@ -44,7 +44,7 @@ func Damage(rng *rand.Rand, frame []byte) []byte {
 	return frame
 }
 
-// Garbage returns random bytes, sometimes with a type that says otherwise.
+// Garbage returns a frame of random bytes, sometimes with a known EtherType.
 func Garbage(rng *rand.Rand) []byte {
 	frame := random(rng, MinFrame+rng.IntN(100))
 	if rng.IntN(2) == 0 {
@@ -53,8 +53,8 @@ func Garbage(rng *rand.Rand) []byte {
 	return frame
 }
 
-// Frame returns a frame of a random kind, with values that Expressions ask for more often than others. It is well
-// formed, but for a few wrong lengths.
+// Frame returns a frame of a random kind. Values in Expressions are more frequent than others. The frame is well formed, except
+// that a length in it may be wrong.
 func Frame(rng *rand.Rand) []byte {
 	b := append([]byte{}, pick(rng, macs...)...)
 	b = append(b, pick(rng, macs...)...)
@@ -144,10 +144,10 @@ func arp(rng *rand.Rand) []byte {
 	b := be16([]byte{0, 1, 8, 0, 6, 4}, pick[uint16](rng, 1, 2, 3))
 	b = append(append(b, pick(rng, macs...)...), pick(rng, hosts4...)...)
 	b = append(append(b, pick(rng, macs...)...), pick(rng, hosts4...)...)
-	return append(b, make([]byte, pick(rng, 0, 18))...) // as long as on a wire, or not
+	return append(b, make([]byte, pick(rng, 0, 18))...) // padded, or not
 }
 
-// network returns an IP packet and its type, if that is asked for.
+// network returns an IP packet. It stores the EtherType in ether unless that is nil.
 func network(rng *rand.Rand, ether *uint16) []byte {
 	v6 := rng.IntN(5) < 2
 	if ether != nil {
@@ -169,12 +169,12 @@ func ipv4(rng *rand.Rand) []byte {
 	if rng.IntN(20) == 0 {
 		length = uint16(rng.UintN(2000))
 	}
-	said := words
+	ihl := words
 	if rng.IntN(30) == 0 {
-		said = rng.IntN(16)
+		ihl = rng.IntN(16)
 	}
 	fragment := pick[uint16](rng, 0, 0, 0, 0x4000, 0x4000, 0x2000, 0x20b9, 0x00b9, uint16(rng.Uint32()))
-	b := []byte{0x40 | byte(said), pick[byte](rng, 0, 0xb8, byte(rng.Uint32()))}
+	b := []byte{0x40 | byte(ihl), pick[byte](rng, 0, 0xb8, byte(rng.Uint32()))}
 	b = be16(be16(be16(b, length), uint16(rng.Uint32())), fragment)
 	b = be16(append(b, ttl(rng), proto), uint16(rng.Uint32()))
 	b = append(append(b, pick(rng, hosts4...)...), pick(rng, hosts4...)...)
@@ -204,7 +204,7 @@ func ipv6(rng *rand.Rand) []byte {
 	return append(append(append(b, pick(rng, hosts6...)...), pick(rng, hosts6...)...), payload...)
 }
 
-// transport returns a protocol and what is behind the IP header.
+// transport returns a protocol and the payload of an IP packet.
 func transport(rng *rand.Rand, v6 bool) (proto byte, b []byte) {
 	data := random(rng, pick(rng, 0, 0, 4, 18, rng.IntN(100), rng.IntN(100), rng.IntN(1400)))
 	if rng.IntN(4) == 0 {
@@ -214,12 +214,12 @@ func transport(rng *rand.Rand, v6 bool) (proto byte, b []byte) {
 	switch rng.IntN(12) {
 	case 0, 1, 2, 3:
 		words := pick(rng, 5, 5, 8, 10, 5+rng.IntN(11))
-		said := words
+		offset := words
 		if rng.IntN(30) == 0 {
-			said = rng.IntN(16)
+			offset = rng.IntN(16)
 		}
 		b = be32(be32(b, pick(rng, 0x12345678, rng.Uint32())), rng.Uint32())
-		b = append(b, byte(said)<<4, pick[byte](rng, 2, 2, 0x12, 0x10, 0x18, 4, 0x11, 0x14, 0, byte(rng.Uint32())))
+		b = append(b, byte(offset)<<4, pick[byte](rng, 2, 2, 0x12, 0x10, 0x18, 4, 0x11, 0x14, 0, byte(rng.Uint32())))
 		b = append(append(be16(b, 1024), 0, 0, 0, 0), random(rng, 4*words-20)...)
 		return 6, append(b, data...)
 	case 4, 5, 6, 7:

@@ -11,7 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// What is generated is what gopacket finds in it, and the same for the same seed.
+// TestFrames decodes frames with gopacket, which finds all kinds of layers. The same seed gives the same frames.
 func TestFrames(t *testing.T) {
 	seen := map[gopacket.LayerType]int{}
 	rng, again := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(1, 1))

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/filter/cbpf"
 )
 
-// Source gives the bytes of a script and then random ones.
+// Source yields numbers from the bytes of a script and, after its end, random ones.
 type Source struct {
 	Script []byte
 	Rand   *rand.Rand
@@ -29,6 +29,7 @@ func (s *Source) N(n int) int {
 	return v % n
 }
 
+// constant returns a constant for an ALU instruction or a comparison.
 func (s *Source) constant() uint32 {
 	switch s.N(8) {
 	case 0:
@@ -47,7 +48,7 @@ func (s *Source) constant() uint32 {
 	return uint32(s.N(8))
 }
 
-// offset is where a load reads: mostly within a frame's headers.
+// offset returns an offset for a packet load, mostly within the headers of a frame.
 func (s *Source) offset() uint32 {
 	switch s.N(24) {
 	case 0:
@@ -63,7 +64,7 @@ func (s *Source) offset() uint32 {
 	return uint32(s.N(50))
 }
 
-// opcodes that need nothing but a constant.
+// opcodes are those with no operand but a constant.
 var opcodes = []uint16{
 	0x00, 0x01, 0x80, 0x81, 0x60, 0x61, 0x02, 0x03, 0x07, 0x87, // ld, ldx, st, stx, tax, txa
 	0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84, 0x94, 0x9c,
@@ -76,7 +77,7 @@ var (
 	masks       = []uint16{0x54, 0x54, 0x44, 0xa4}
 )
 
-// Program returns a valid program with at most most instructions: none is refused by Check.
+// Program returns a program with at most most instructions, which passes Check.
 func Program(s *Source, most int) cbpf.Program {
 	n := 2 + s.N(most-1)
 	p := make(cbpf.Program, n)
@@ -86,7 +87,7 @@ func Program(s *Source, most int) cbpf.Program {
 	return p
 }
 
-// instruction returns one with left others behind it.
+// instruction returns an instruction that left others follow.
 func instruction(s *Source, left int) bpf.RawInstruction {
 	jump := func() uint8 { return uint8(s.N(min(left, 1+s.N(6), 256))) }
 	kind := s.N(32)
@@ -114,7 +115,7 @@ func instruction(s *Source, left int) bpf.RawInstruction {
 	return ins
 }
 
-// WithZeroes returns a program for libpcap's interpreter, whose M[] has what the stack had: it zeroes M[] first.
+// WithZeroes returns p with instructions in front that zero M[]. libpcap's interpreter does not initialize it.
 func WithZeroes(p cbpf.Program) cbpf.Program {
 	zeroes := cbpf.Program{{Op: 0x00}}
 	for m := range uint32(16) {
