@@ -258,7 +258,7 @@ func TestFilterSets(t *testing.T) {
 	b.send(1, frame("192.0.2.9", 53))
 	b.counted("good", 1)
 	b.counted("bad", 2)
-	b.filter(1, "rule bad asks for set bad: delete the rule first", "set del bad")
+	b.filter(1, "rule bad uses set bad: delete the rule first", "set del bad")
 	b.filter(1, "192.0.2.9/32 is not in it: nothing is deleted", "set del bad 203.0.113.9 192.0.2.9")
 	b.filter(0, "set bad has 2 entries\n", "set del bad 203.0.113.9")
 	b.filter(1, "set bad has members of another type than endpoint", "set add bad --type endpoint 192.0.2.1:53")
@@ -422,7 +422,7 @@ func TestFilterFileAndHand(t *testing.T) {
 
 	// A set cannot be left out of the file while a rule made by hand uses it.
 	b.filter(0, "", "add --name h --dst @s count")
-	attach(1, "rule h, made by hand, asks for set s, which the file has no more: delete the rule with 'culvert filter del h'", "")
+	attach(1, "rule h, made by hand, uses set s, which is no longer in the file: delete the rule with 'culvert filter del h'", "")
 	b.filter(0, "", "del h")
 	attach(0, "", "")
 

@@ -16,15 +16,15 @@ import (
 	"culvert/internal/filter/pcap"
 )
 
-// maxText bounds what is read for an expression: the largest classic BPF program is far shorter.
+// maxText bounds the text of an expression or a program. The longest program that is possible is far shorter.
 const maxText = 1 << 20
 
-// Compile makes classic BPF of an expression of libpcap. Text that is a program already, as tcpdump
-// prints it with -ddd or -dd, is taken as it is, and expr is then empty.
+// Compile compiles an expression of libpcap to classic BPF. It returns the expression with single spaces between its words. The text
+// may also be a program, as tcpdump -ddd or -dd prints it; then expr is empty.
 func Compile(text string) (code []bpf.RawInstruction, expr string, err error) {
 	expr = strings.Join(strings.Fields(text), " ")
 	switch {
-	case expr == "": // libpcap would take it for every packet
+	case expr == "": // libpcap's empty expression matches every packet
 		return nil, "", errors.New("the expression is empty")
 	case strings.HasPrefix(expr, "(000)"):
 		return nil, "", errors.New("this is what tcpdump -d prints: use tcpdump -ddd or -dd")
@@ -48,13 +48,13 @@ func Compile(text string) (code []bpf.RawInstruction, expr string, err error) {
 	return p, expr, nil
 }
 
-// matchesAll tells whether a program takes every packet without a look at it.
+// matchesAll tells whether a program matches every packet at its first instruction.
 func matchesAll(code []bpf.RawInstruction) bool {
 	const retK = 0x06
 	return len(code) == 0 || code[0].Op == retK && code[0].K != 0
 }
 
-// ReadText reads an expression or a program from a file, or from standard input for "-".
+// ReadText returns the text of an expression or a program in a file, or from stdin if path is "-".
 func ReadText(path string, stdin io.Reader) (string, error) {
 	name, in := "standard input", stdin
 	if path != "-" {
@@ -77,7 +77,7 @@ func ReadText(path string, stdin io.Reader) (string, error) {
 	return string(b), nil
 }
 
-// plainPath leaves out the path that an error repeats.
+// plainPath returns err without the path, which the caller's message has already.
 func plainPath(err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) {

@@ -35,7 +35,7 @@ func TestAddSet(t *testing.T) {
 	if err := AddSet(&f, filterplane.Set{Name: "b", Endpoints: true}); err != nil || len(f.Sets) != 2 || !f.Sets[1].Endpoints {
 		t.Errorf("%v: %v", f.Sets, err)
 	}
-	if err := AddSet(&f, filterplane.Set{Name: "a"}); !errors.Is(err, ErrThere) || len(f.Sets) != 2 {
+	if err := AddSet(&f, filterplane.Set{Name: "a"}); !errors.Is(err, ErrExists) || len(f.Sets) != 2 {
 		t.Errorf("%v: %v", f.Sets, err)
 	}
 }

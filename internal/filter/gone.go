@@ -8,7 +8,7 @@ import (
 	"culvert/internal/filter/filterplane"
 )
 
-// Gone names what the configuration file had in one filter and what is not in the next one.
+// Gone names the rules, sets and services of the configuration file in before that are not in after.
 func Gone(before, after filterplane.Filter) (names []string) {
 	for _, r := range before.Rules {
 		if r.File && indexRule(after.Rules, r.Name) < 0 {

@@ -12,14 +12,14 @@ import (
 	"culvert/internal/filter/filterplane"
 )
 
-// Place says where a new rule goes; at the end if nothing is said.
+// Place says where a new rule is inserted: in front of all others, in front of the rule named Before, or else after all others.
 type Place struct {
-	First bool
-	// Before names the rule that it goes in front of.
+	First  bool
 	Before string
 }
 
-// Insert puts a rule made by hand into f, and makes a name for it if it has none.
+// Insert adds a rule made by hand to f. It returns the rule's name, which it makes up if the rule has none. It is an error if
+// there is a rule of that name, no rule at.Before, or if f does not have a set that the rule uses.
 func Insert(f *filterplane.Filter, r filterplane.Rule, at Place) (name string, err error) {
 	if r.Name == "" {
 		r.Name = FreeName(f)
@@ -47,6 +47,7 @@ func noRule(name string) error {
 	return fmt.Errorf("no rule %s: see 'culvert filter list'", name)
 }
 
+// knownSets returns an error if f does not have all sets that a rule uses.
 func knownSets(f *filterplane.Filter, r filterplane.Rule) error {
 	if _, set, ok := unknownSet(f, r); ok {
 		return fmt.Errorf("rule %s: no set %s: make it with 'culvert filter set add %[2]s ...'", r.Name, set)
@@ -54,7 +55,8 @@ func knownSets(f *filterplane.Filter, r filterplane.Rule) error {
 	return nil
 }
 
-// unknownSet finds a set that a rule asks for and f does not have, and the part of the rule that does.
+// unknownSet returns the first set that a rule uses and f does not have, with the part of the rule that uses it. It is false if
+// there is none.
 func unknownSet(f *filterplane.Filter, r filterplane.Rule) (part, set string, ok bool) {
 	for n, ref := range slices.Concat(r.Src, r.Dst) {
 		if indexSet(f.Sets, ref.Set) >= 0 {
@@ -68,8 +70,8 @@ func unknownSet(f *filterplane.Filter, r filterplane.Rule) (part, set string, ok
 	return "", "", false
 }
 
-// Replace puts a rule in the place of the one of its name, whose counters it goes on with. A rule of the configuration
-// file stays one: the file says anew what it does.
+// Replace replaces the rule of the same name, which keeps its counters. A rule of the configuration file remains one, so that the
+// next start reads it from the file again.
 func Replace(f *filterplane.Filter, r filterplane.Rule) error {
 	n := indexRule(f.Rules, r.Name)
 	if n < 0 {
@@ -84,19 +86,19 @@ func Replace(f *filterplane.Filter, r filterplane.Rule) error {
 	return nil
 }
 
-// ErrThere is for what is to be new, and is not.
-var ErrThere = errors.New("it is there already")
+// ErrExists is the error of AddSet if there is a set of that name.
+var ErrExists = errors.New("it exists already")
 
-// AddSet puts a new set into f; ErrThere if there is one of its name.
+// AddSet adds a set to f.
 func AddSet(f *filterplane.Filter, s filterplane.Set) error {
 	if indexSet(f.Sets, s.Name) >= 0 {
-		return fmt.Errorf("set %s: %w", s.Name, ErrThere)
+		return fmt.Errorf("set %s: %w", s.Name, ErrExists)
 	}
 	f.Sets = append(slices.Clone(f.Sets), s)
 	return nil
 }
 
-// Delete takes rules out of f: all of them, or none and an error.
+// Delete removes rules from f, given their names. On an error it removes none.
 func Delete(f *filterplane.Filter, names []string) error {
 	rules := slices.Clone(f.Rules)
 	for _, name := range names {
@@ -113,7 +115,7 @@ func Delete(f *filterplane.Filter, names []string) error {
 	return nil
 }
 
-// DeleteSets takes sets out of f that no rule asks for.
+// DeleteSets removes sets from f, given their names. On an error, as when a rule uses one of them, it removes none.
 func DeleteSets(f *filterplane.Filter, names []string) error {
 	sets := slices.Clone(f.Sets)
 	for _, name := range names {
@@ -123,7 +125,7 @@ func DeleteSets(f *filterplane.Filter, names []string) error {
 		}
 		for _, r := range f.Rules {
 			if uses(r, name) {
-				return fmt.Errorf("rule %s asks for set %s: delete the rule first", r.Name, name)
+				return fmt.Errorf("rule %s uses set %s: delete the rule first", r.Name, name)
 			}
 		}
 		sets = slices.Delete(sets, n, n+1)
@@ -136,16 +138,16 @@ func uses(r filterplane.Rule, set string) bool {
 	return slices.ContainsFunc(slices.Concat(r.Src, r.Dst), func(ref filterplane.SetRef) bool { return ref.Set == set })
 }
 
-// Tables of the configuration file.
+// Tables of the configuration file, below [filter].
 const (
 	TableRule    = "rule"
 	TableSet     = "set"
 	TableProtect = "protect"
 )
 
-// FileError is about a table of the configuration file that does not go together with what is there.
+// FileError is an error about a table of the configuration file.
 type FileError struct {
-	// Table is the kind, Name what the table says that it is called: of a service its address.
+	// Table is TableRule, TableSet or TableProtect. Name is the name in the table, the address of a service.
 	Table, Name string
 	// Part is the key that the error is about.
 	Part string
@@ -156,7 +158,7 @@ func (e *FileError) Error() string { return e.Err.Error() }
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-// TakenOver names the sets made by hand that are the file's from now on.
+// TakenOver returns the names of the sets made by hand that are in the file too, and so become the file's.
 func TakenOver(running, file filterplane.Filter) (sets []string) {
 	for _, s := range running.Sets {
 		if !s.File && indexSet(file.Sets, s.Name) >= 0 {
@@ -166,9 +168,9 @@ func TakenOver(running, file filterplane.Filter) (sets []string) {
 	return sets
 }
 
-// Merge puts the rules, sets and services of the configuration file in the place of those that an
-// earlier file has left in running; what was made by hand stays, and becomes the file's where both have the same. The file's rules stand together, in
-// the file's order, where the first of the earlier ones stood, or behind all others if there was none.
+// Merge returns running with the rules, sets and services of the configuration file in place of those of an earlier file. What was
+// made by hand stays. It becomes the file's if the file has the same, and is an error if the file has another one of that name.
+// The file's rules are a block in the file's order, where the first rule of the earlier file was, or after all others.
 func Merge(running, file filterplane.Filter) (filterplane.Filter, error) {
 	out := filterplane.Filter{Top: running.Top}
 	at := slices.IndexFunc(running.Rules, func(r filterplane.Rule) bool { return r.File })
@@ -185,7 +187,7 @@ func Merge(running, file filterplane.Filter) (filterplane.Filter, error) {
 				return out, &FileError{TableRule, r.Name, PartName, fmt.Errorf("rule %s is there already, made by hand: "+
 					"delete it with 'culvert filter del %[1]s', or give it another name in the file", r.Name)}
 			}
-			continue // the file has taken it over
+			continue // it is the file's from now on
 		}
 		if n < at {
 			front = append(front, r)
@@ -201,7 +203,7 @@ func Merge(running, file filterplane.Filter) (filterplane.Filter, error) {
 	for _, s := range running.Sets {
 		same := indexSet(file.Sets, s.Name)
 		switch {
-		case s.File: // the file says anew what it has
+		case s.File: // the file's sets are added below
 		case same < 0:
 			out.Sets = append(out.Sets, s)
 		case s.Endpoints != file.Sets[same].Endpoints:
@@ -224,13 +226,14 @@ func Merge(running, file filterplane.Filter) (filterplane.Filter, error) {
 			return out, &FileError{TableRule, r.Name, part, fmt.Errorf("rule %s: no set %s: put it into the file, "+
 				"or make it with 'culvert filter set add %[2]s ...'", r.Name, set)}
 		default:
-			return out, fmt.Errorf("rule %s, made by hand, asks for set %s, which the file has no more: "+
+			return out, fmt.Errorf("rule %s, made by hand, uses set %s, which is no longer in the file: "+
 				"delete the rule with 'culvert filter del %[1]s', or put the set back into the file", r.Name, set)
 		}
 	}
 	return out, nil
 }
 
+// mergeServices is Merge for services. It adds them to out.
 func mergeServices(out *filterplane.Filter, running, file filterplane.Filter) error {
 	for _, s := range running.Services {
 		if s.File {
@@ -241,9 +244,9 @@ func mergeServices(out *filterplane.Filter, running, file filterplane.Filter) er
 			out.Services = append(out.Services, s)
 			continue
 		}
-		of := file.Services[same]
-		of.File = false
-		if of != s {
+		other := file.Services[same]
+		other.File = false
+		if other != s {
 			return &FileError{TableProtect, s.Addr.String(), "address", fmt.Errorf("%s is protected already, by hand and in another way: "+
 				"end that with 'culvert filter unprotect %[1]s', or say the same in the file", s.Addr)}
 		}
@@ -255,13 +258,13 @@ func mergeServices(out *filterplane.Filter, running, file filterplane.Filter) er
 	return nil
 }
 
-// sameRule compares what rules do.
+// sameRule tells whether two rules are equal, no matter where they come from.
 func sameRule(a, b filterplane.Rule) bool {
 	a.File, b.File = false, false
 	return reflect.DeepEqual(normal(a), normal(b))
 }
 
-// normal gives empty lists one form.
+// normal returns r with nil for all empty lists.
 func normal(r filterplane.Rule) filterplane.Rule {
 	if len(r.Interfaces) == 0 {
 		r.Interfaces = nil
@@ -278,7 +281,7 @@ func normal(r filterplane.Rule) filterplane.Rule {
 	return r
 }
 
-// Protect puts a service into f.
+// Protect adds a service made by hand to f, or replaces the one of its address. It is an error if that one is the file's.
 func Protect(f *filterplane.Filter, s filterplane.Service) error {
 	for n, other := range f.Services {
 		if other.Addr != s.Addr {
@@ -295,7 +298,7 @@ func Protect(f *filterplane.Filter, s filterplane.Service) error {
 	return nil
 }
 
-// Unprotect takes a service out of f.
+// Unprotect removes a service from f.
 func Unprotect(f *filterplane.Filter, a netip.AddrPort) error {
 	n := slices.IndexFunc(f.Services, func(s filterplane.Service) bool { return s.Addr == a })
 	if n < 0 {

@@ -10,10 +10,10 @@ import (
 	"culvert/internal/filter/filterplane"
 )
 
-// maxName keeps tables and metrics readable.
+// maxName bounds the length of names, so that tables and metrics stay readable.
 const maxName = 63
 
-// CheckName refuses what could not be said on a command line, or read back from a table.
+// CheckName refuses names that would need quotes on a command line or in a table. Kind is for the error: "rule" or "set".
 func CheckName(kind, name string) error {
 	switch {
 	case name == "":
@@ -33,7 +33,7 @@ func nameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.'
 }
 
-// FreeName makes a name for a rule that no other has: rule1, rule2 and so on.
+// FreeName returns a name that no rule of f has: rule1, rule2 and so on.
 func FreeName(f *filterplane.Filter) string {
 	for n := 1; ; n++ {
 		name := fmt.Sprintf("rule%d", n)
@@ -51,7 +51,7 @@ func indexSet(sets []filterplane.Set, name string) int {
 	return slices.IndexFunc(sets, func(s filterplane.Set) bool { return s.Name == name })
 }
 
-// ParseSetRef reads @name, or !@name for what is not in the set.
+// ParseSetRef parses @name, or !@name for addresses that are not in the set.
 func ParseSetRef(s string) (filterplane.SetRef, error) {
 	rest, not := strings.CutPrefix(s, "!")
 	name, at := strings.CutPrefix(rest, "@")
@@ -64,7 +64,7 @@ func ParseSetRef(s string) (filterplane.SetRef, error) {
 	return filterplane.SetRef{Set: name, Not: not}, nil
 }
 
-// FormatSetRef writes a reference as ParseSetRef reads it.
+// FormatSetRef formats a reference as ParseSetRef parses it.
 func FormatSetRef(r filterplane.SetRef) string {
 	if r.Not {
 		return "!@" + r.Set
@@ -72,12 +72,12 @@ func FormatSetRef(r filterplane.SetRef) string {
 	return "@" + r.Set
 }
 
-// tops are the ways to tell packets apart, in words.
+// tops maps the words for properties of talkers to their numbers.
 var tops = map[string]filterplane.TopBy{
 	"src": filterplane.TopSrc, "dst": filterplane.TopDst, "prefix": filterplane.TopPrefix, "port": filterplane.TopPort,
 }
 
-// ParseBy reads what packets are told apart by.
+// ParseBy parses the property by which packets are attributed to talkers: src, dst, prefix or port.
 func ParseBy(s string) (filterplane.TopBy, error) {
 	by, ok := tops[s]
 	if !ok {
@@ -86,7 +86,7 @@ func ParseBy(s string) (filterplane.TopBy, error) {
 	return by, nil
 }
 
-// FormatBy writes it, "" for nothing.
+// FormatBy formats what ParseBy parses. It returns "" for TopOff.
 func FormatBy(by filterplane.TopBy) string {
 	for name, b := range tops {
 		if b == by {

@@ -13,7 +13,7 @@ import (
 	"culvert/internal/filter/filterplane"
 )
 
-// rateUnits are what may follow the number of a rate, the longest first. Bits become bytes.
+// rateUnits are the units of rates. A unit comes before those that it ends with. Bits are converted to bytes.
 var rateUnits = []struct {
 	name     string
 	bytes    bool
@@ -28,8 +28,8 @@ var rateUnits = []struct {
 
 const rateForms = "write packets as 1000/s or 10kpps, bytes as 500kB/s, bits as 10Mbit/s"
 
-// ParseRate reads a rate: a number, k, M or G of thousands, and what is counted: pps or /s for
-// packets, B/s for bytes, bit/s for bits.
+// ParseRate parses a rate: a number, perhaps a decimal prefix k, M or G, and a unit: pps or /s for packets, B/s for bytes, bit/s
+// for bits.
 func ParseRate(s string) (filterplane.Rate, error) {
 	for _, u := range rateUnits {
 		number, ok := strings.CutSuffix(s, u.name)
@@ -66,13 +66,13 @@ func unit(r filterplane.Rate) string {
 	return "packets"
 }
 
-// prefixes of decimal thousands.
+// prefixes are the decimal prefixes.
 var prefixes = []struct {
 	name  string
 	value int64
 }{{"G", 1_000_000_000}, {"M", 1_000_000}, {"k", 1000}}
 
-// parseNumber reads digits, perhaps with a point among them, and a prefix.
+// parseNumber parses a decimal number, perhaps with a fraction, and perhaps a prefix.
 func parseNumber(s string) (*big.Rat, error) {
 	factor := int64(1)
 	digits := s
@@ -92,7 +92,7 @@ func parseNumber(s string) (*big.Rat, error) {
 	return n.Mul(n, new(big.Rat).SetInt64(factor)), nil
 }
 
-// FormatRate writes a rate as ParseRate reads it.
+// FormatRate formats a rate as ParseRate parses it.
 func FormatRate(r filterplane.Rate) string {
 	if r.Bytes {
 		return formatNumber(r.Rate) + "B/s"
@@ -100,7 +100,7 @@ func FormatRate(r filterplane.Rate) string {
 	return formatNumber(r.Rate) + "pps"
 }
 
-// formatNumber writes a number with the largest prefix that leaves at most three digits behind the point.
+// formatNumber formats a number with the largest prefix that leaves at most three digits in the fraction.
 func formatNumber(n uint64) string {
 	for _, p := range prefixes {
 		v := uint64(p.value)
@@ -116,8 +116,8 @@ func formatNumber(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// ParseBurst reads how many packets or bytes may come at once: a number with k, M or G, and B behind
-// it if it is of bytes, which has to go with the rate. How large it may be is up to the rate (FilterRate.Validate).
+// ParseBurst parses a burst: a number, perhaps with a prefix k, M or G. B after it is allowed if the rate is in bytes. The rate
+// bounds the burst (filterplane.Rate.Validate).
 func ParseBurst(s string, bytes bool) (uint64, error) {
 	number, inBytes := strings.CutSuffix(s, "B")
 	if inBytes && !bytes {
@@ -135,7 +135,7 @@ func ParseBurst(s string, bytes bool) (uint64, error) {
 	return n.Num().Uint64(), nil
 }
 
-// FormatBurst writes a burst as ParseBurst reads it.
+// FormatBurst formats a rate's burst as ParseBurst parses it.
 func FormatBurst(r filterplane.Rate) string {
 	if r.Bytes {
 		return formatNumber(r.Burst) + "B"
@@ -143,18 +143,16 @@ func FormatBurst(r filterplane.Rate) string {
 	return formatNumber(r.Burst)
 }
 
-// Per says what has a rate of its own.
+// Per says which packets share a rate: those of one address, or of one prefix of these lengths. A length of 0 is a whole address.
 type Per struct {
-	By filterplane.Per
-	// Prefix4 and Prefix6 are lengths, 0 for whole addresses.
+	By               filterplane.Per
 	Prefix4, Prefix6 uint8
 }
 
 var errPer = errors.New("use src or dst, with prefix lengths if wanted: src, dst/24, src/64, src/24,48")
 
-// ParsePer reads "src" or "dst", and behind a slash the lengths of prefixes that share a rate: of IPv4
-// and IPv6 with a comma, or one alone, which is of IPv4 up to 32 and of IPv6 above. A family without a
-// length has a rate for each address.
+// ParsePer parses src or dst, perhaps followed by a slash and prefix lengths: "24,48" for IPv4 and IPv6, or one alone, which is for
+// IPv4 up to 32 and for IPv6 above. A family without a length has a rate for each address.
 func ParsePer(s string) (Per, error) {
 	by, lengths, slash := strings.Cut(s, "/")
 	p := Per{By: filterplane.Per(by)}
@@ -184,7 +182,7 @@ func ParsePer(s string) (Per, error) {
 	if both || a > 32 {
 		p.Prefix6 = b
 	}
-	// The whole address has one way to be said.
+	// The length of a whole address is always stored as 0.
 	if p.Prefix4 == 32 {
 		p.Prefix4 = 0
 	}
@@ -202,6 +200,7 @@ func prefixLength(s string) (uint8, error) {
 	return uint8(n), nil
 }
 
+// String returns p as ParsePer parses it.
 func (p Per) String() string {
 	switch {
 	case p.Prefix4 == 0 && p.Prefix6 == 0:
@@ -217,7 +216,7 @@ func (p Per) String() string {
 	}
 }
 
-// ParseService reads the address and port of a protected service.
+// ParseService parses the address and port of a protected service.
 func ParseService(s string) (netip.AddrPort, error) {
 	a, err := netip.ParseAddrPort(s)
 	switch {
@@ -231,14 +230,14 @@ func ParseService(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// Bounds of what the answers to SYNs announce: TCP over IPv4 has to take the first (RFC 9293, 3.7.1), the last is the
-// largest shift (RFC 7323, 2.3).
+// Bounds of what the answers to SYNs announce.
 const (
-	minMSS         = 536
-	maxWindowScale = 14
+	minMSS         = 536 // each host accepts it, RFC 9293, 3.7.1
+	maxWindowScale = 14  // RFC 7323, 2.3
 )
 
-// CheckService refuses what a service cannot announce. The error begins with the key, which is returned as well.
+// CheckService refuses an MSS or a window scale that a service cannot have. It also returns the key of the configuration file that
+// the error is about, with which the error begins.
 func CheckService(s filterplane.Service) (key string, err error) {
 	switch {
 	case s.MSS != 0 && s.MSS < minMSS:

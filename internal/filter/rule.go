@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filter reads and writes the filter's rules as people do, and says how those of the
-// configuration file and those made by hand stand beside each other.
+// Package filter parses and formats the rules of the packet filter, and merges those of the configuration file with those made by
+// hand.
 package filter
 
 import (
@@ -13,7 +13,7 @@ import (
 	"culvert/internal/filter/filterplane"
 )
 
-// Spec is a rule in words, as the command line and the configuration file have it.
+// Spec is a rule as text, as it is on the command line and in the configuration file.
 type Spec struct {
 	Name       string
 	Action     string
@@ -23,9 +23,9 @@ type Spec struct {
 	Entries    int
 	Interfaces []string
 	Src, Dst   []string
-	// Expression is one of libpcap, or a classic BPF program as text; nil for none.
+	// Expression is one of libpcap's, or a classic BPF program as text. It is nil if there is none.
 	Expression *string
-	// All says that to drop every packet is what is meant.
+	// All confirms that the rule is meant to drop every packet.
 	All bool
 }
 
@@ -54,15 +54,15 @@ func (e *PartError) Error() string { return e.Err.Error() }
 
 func (e *PartError) Unwrap() error { return e.Err }
 
-// ErrEverything is for a rule that would drop every packet, without a word that this is meant.
+// ErrEverything is the error of a rule that would drop every packet, if Spec.All does not confirm it.
 var ErrEverything = errors.New("the rule would drop every packet")
 
-// Actions are those there are.
+// Actions are the words for all actions.
 var Actions = []string{
 	string(filterplane.Drop), string(filterplane.Pass), string(filterplane.Count), string(filterplane.Limit),
 }
 
-// Rule checks the words and compiles the expression. The name may be missing. Its errors are of PartError.
+// Rule parses s and compiles its expression. The name may be empty. All errors are of type *PartError.
 func (s Spec) Rule() (filterplane.Rule, error) {
 	r := filterplane.Rule{Name: s.Name, Action: filterplane.Action(s.Action), Interfaces: slices.Clone(s.Interfaces)}
 	part, err := s.fill(&r)
@@ -72,7 +72,7 @@ func (s Spec) Rule() (filterplane.Rule, error) {
 	return r, nil
 }
 
-// fill returns the part that an error is about.
+// fill is Rule, and returns the part that the error is about.
 func (s Spec) fill(r *filterplane.Rule) (part string, err error) {
 	if s.Name != "" {
 		if err := CheckName("rule", s.Name); err != nil {
@@ -122,15 +122,15 @@ func setRefs(words []string) ([]filterplane.SetRef, error) {
 	return refs, nil
 }
 
+// limit parses what goes with the action limit, and returns the part that the error is about.
 func (s Spec) limit(r *filterplane.Rule) (part string, err error) {
 	if s.Action != string(filterplane.Limit) {
-		given := []struct {
-			part string
-			is   bool
-		}{{PartRate, s.Rate != ""}, {PartPer, s.Per != ""}, {PartBurst, s.Burst != ""}, {PartEntries, s.Entries != 0}}
-		for _, g := range given {
-			if g.is {
-				return g.part, fmt.Errorf("%s goes with the action limit, not with %s", g.part, s.Action)
+		for _, p := range []struct {
+			part  string
+			given bool
+		}{{PartRate, s.Rate != ""}, {PartPer, s.Per != ""}, {PartBurst, s.Burst != ""}, {PartEntries, s.Entries != 0}} {
+			if p.given {
+				return p.part, fmt.Errorf("%s goes with the action limit, not with %s", p.part, s.Action)
 			}
 		}
 		return "", nil
@@ -152,7 +152,7 @@ func (s Spec) limit(r *filterplane.Rule) (part string, err error) {
 		}
 		rate.Per, rate.Prefix4, rate.Prefix6 = per.By, per.Prefix4, per.Prefix6
 	}
-	// What has been read so far is sound each time: the part that is not is the last.
+	// Validate after each part, so that the last one is the one to blame.
 	if err := rate.Validate(); err != nil {
 		return PartPer, err
 	}
@@ -165,7 +165,7 @@ func (s Spec) limit(r *filterplane.Rule) (part string, err error) {
 		}
 	}
 	if s.Entries != 0 && s.Per == "" {
-		return PartEntries, errors.New("entries without per: one rate for the whole rule keeps no addresses in mind")
+		return PartEntries, errors.New("entries without per: one rate for the whole rule needs no entries")
 	}
 	rate.Entries = s.Entries
 	if err := rate.Validate(); err != nil {
@@ -175,12 +175,12 @@ func (s Spec) limit(r *filterplane.Rule) (part string, err error) {
 	return "", nil
 }
 
-// Everything tells whether the rule drops every packet that reaches it, of its interfaces if it has some.
+// Everything tells whether the rule drops every packet that comes in by its interfaces.
 func Everything(r filterplane.Rule) bool {
 	return r.Action == filterplane.Drop && len(r.Src) == 0 && len(r.Dst) == 0 && matchesAll(r.Code)
 }
 
-// Words writes a rule as one would type it behind 'culvert filter add', without its name.
+// Words returns a rule as the arguments of 'culvert filter add', without its name.
 func Words(r filterplane.Rule) string {
 	words := []string{string(r.Action)}
 	if r.Rate != nil {
@@ -216,7 +216,7 @@ func Words(r filterplane.Rule) string {
 	return strings.Join(words, " ")
 }
 
-// quote protects a word from the shell where it needs to be.
+// quote quotes a word for the shell if it needs quotes.
 func quote(s string) string {
 	plain := func(r rune) bool { return nameRune(r) || strings.ContainsRune("@:/,+=%", r) }
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {

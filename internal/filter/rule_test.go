@@ -6,6 +6,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,7 +117,7 @@ func rule(name string, file bool) filterplane.Rule {
 	return filterplane.Rule{Name: name, Action: filterplane.Count, File: file}
 }
 
-// list reads rules, those of the file with a capital.
+// list returns rules of these names. Those with a capital letter are the file's.
 func list(names string) (rules []filterplane.Rule) {
 	for _, name := range strings.Fields(names) {
 		rules = append(rules, rule(name, name != strings.ToLower(name)))
@@ -123,6 +125,7 @@ func list(names string) (rules []filterplane.Rule) {
 	return rules
 }
 
+// namesOf returns the names of rules, with "(wrong)" before one that is the file's against its name, or by hand.
 func namesOf(rules []filterplane.Rule) string {
 	var names []string
 	for _, r := range rules {
@@ -146,7 +149,7 @@ func TestMergeRules(t *testing.T) {
 	} {
 		file := list(tt.file)
 		for n := range file {
-			file[n].File = false // Merge says so
+			file[n].File = false // Merge sets it
 		}
 		got, err := Merge(filterplane.Filter{Rules: list(tt.running)}, filterplane.Filter{Rules: file})
 		if err != nil || namesOf(got.Rules) != tt.want {
@@ -155,55 +158,108 @@ func TestMergeRules(t *testing.T) {
 	}
 }
 
+// TestMergeByHand merges files with what was made by hand. What both have becomes the file's.
 func TestMergeByHand(t *testing.T) {
 	running := filterplane.Filter{
 		Rules: []filterplane.Rule{rule("x", false), rule("y", false)},
 		Sets:  []filterplane.Set{{Name: "mine"}, {Name: "old", File: true}},
 		Top:   filterplane.TopSrc,
 	}
-	same := filterplane.Filter{Rules: []filterplane.Rule{rule("x", false)}}
-	got, err := Merge(running, same)
-	if err != nil || len(got.Rules) != 2 || got.Rules[0].Name != "y" || !got.Rules[1].File || got.Top != filterplane.TopSrc {
-		t.Errorf("the same rule is not taken over: %+v, %v", got, err)
+	fileRule := rule("x", true)
+	for _, tt := range []struct {
+		name       string
+		file, want filterplane.Filter
+	}{
+		{
+			"the same rule",
+			filterplane.Filter{Rules: []filterplane.Rule{rule("x", false)}},
+			filterplane.Filter{
+				Rules: []filterplane.Rule{rule("y", false), fileRule}, Sets: []filterplane.Set{{Name: "mine"}}, Top: filterplane.TopSrc,
+			},
+		},
+		{
+			"a set of the same name and type",
+			filterplane.Filter{Sets: []filterplane.Set{{Name: "mine"}}},
+			filterplane.Filter{Rules: running.Rules, Sets: []filterplane.Set{{Name: "mine", File: true}}, Top: filterplane.TopSrc},
+		},
+		{
+			"another type for a set of the earlier file",
+			filterplane.Filter{Sets: []filterplane.Set{{Name: "old", Endpoints: true}}},
+			filterplane.Filter{
+				Rules: running.Rules, Sets: []filterplane.Set{{Name: "mine"}, {Name: "old", Endpoints: true, File: true}}, Top: filterplane.TopSrc,
+			},
+		},
+		{
+			"another set",
+			filterplane.Filter{Sets: []filterplane.Set{{Name: "old"}, {Name: "new"}}},
+			filterplane.Filter{
+				Rules: running.Rules, Top: filterplane.TopSrc,
+				Sets: []filterplane.Set{{Name: "mine"}, {Name: "old", File: true}, {Name: "new", File: true}},
+			},
+		},
+	} {
+		if got, err := Merge(running, tt.file); err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
+		}
 	}
-	other := rule("x", false)
-	other.Action = filterplane.Pass
-	if _, err := Merge(running, filterplane.Filter{Rules: []filterplane.Rule{other}}); err == nil ||
-		!strings.Contains(err.Error(), "rule x is there already, made by hand: delete it with 'culvert filter del x'") {
-		t.Errorf("another rule of the name: %v", err)
-	}
-	mine := filterplane.Filter{Sets: []filterplane.Set{{Name: "mine"}}}
-	got, err = Merge(running, mine)
-	if err != nil || len(got.Sets) != 1 || !got.Sets[0].File {
-		t.Errorf("a set of the name is not taken over: %+v, %v", got.Sets, err)
-	}
-	if got := TakenOver(running, mine); len(got) != 1 || got[0] != "mine" {
+	if got := TakenOver(running, filterplane.Filter{Sets: []filterplane.Set{{Name: "mine"}}}); !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("taken over: %v", got)
 	}
-	var at *FileError
-	mine.Sets[0].Endpoints = true
-	if _, err := Merge(running, mine); !errors.As(err, &at) || at.Table != TableSet || at.Name != "mine" ||
-		!strings.Contains(err.Error(), "set mine is there already, made by hand, with members of another type") {
-		t.Errorf("a set of the name with another type: %v", err)
-	}
-	old := filterplane.Filter{Sets: []filterplane.Set{{Name: "old", Endpoints: true}}}
-	if got, err := Merge(running, old); err != nil || len(got.Sets) != 2 || !got.Sets[1].Endpoints {
-		t.Errorf("the file changes the type of a set: %+v, %v", got.Sets, err)
-	}
-	running.Rules[0].Src = []filterplane.SetRef{{Set: "old"}}
-	if _, err := Merge(running, filterplane.Filter{}); err == nil ||
-		!strings.Contains(err.Error(), "rule x, made by hand, asks for set old, which the file has no more: delete the rule with 'culvert filter del x'") {
-		t.Errorf("a set goes that a rule by hand asks for: %v", err)
-	}
-	asks := rule("z", false)
-	asks.Dst = []filterplane.SetRef{{Set: "none"}}
-	if _, err := Merge(filterplane.Filter{}, filterplane.Filter{Rules: []filterplane.Rule{asks}}); !errors.As(err, &at) ||
-		at.Table != TableRule || at.Name != "z" || at.Part != PartDst {
-		t.Errorf("a rule of the file asks for a set that is not there: %v (%+v)", err, at)
-	}
-	got, err = Merge(running, filterplane.Filter{Sets: []filterplane.Set{{Name: "old"}, {Name: "new"}}})
-	if err != nil || len(got.Sets) != 3 || got.Sets[0].Name != "mine" || !got.Sets[1].File || !got.Sets[2].File {
-		t.Errorf("sets: %+v, %v", got, err)
+}
+
+func TestMergeRefuses(t *testing.T) {
+	passes := rule("x", false)
+	passes.Action = filterplane.Pass
+	fromOld := rule("x", false)
+	fromOld.Src = []filterplane.SetRef{{Set: "old"}}
+	toNone := rule("z", false)
+	toNone.Dst = []filterplane.SetRef{{Set: "none"}}
+	for _, tt := range []struct {
+		name          string
+		running, file filterplane.Filter
+		want          string
+		at            *FileError // without its error; nil if the error is not about a table
+	}{
+		{
+			"another rule of the name",
+			filterplane.Filter{Rules: []filterplane.Rule{rule("x", false)}},
+			filterplane.Filter{Rules: []filterplane.Rule{passes}},
+			"rule x is there already, made by hand: delete it with 'culvert filter del x'",
+			&FileError{Table: TableRule, Name: "x", Part: PartName},
+		},
+		{
+			"a set of the name with another type",
+			filterplane.Filter{Sets: []filterplane.Set{{Name: "mine"}}},
+			filterplane.Filter{Sets: []filterplane.Set{{Name: "mine", Endpoints: true}}},
+			"set mine is there already, made by hand, with members of another type",
+			&FileError{Table: TableSet, Name: "mine", Part: "type"},
+		},
+		{
+			"no set any more for a rule made by hand",
+			filterplane.Filter{Rules: []filterplane.Rule{fromOld}, Sets: []filterplane.Set{{Name: "old", File: true}}},
+			filterplane.Filter{},
+			"rule x, made by hand, uses set old, which is no longer in the file: delete the rule with 'culvert filter del x'",
+			nil,
+		},
+		{
+			"no set for a rule of the file",
+			filterplane.Filter{},
+			filterplane.Filter{Rules: []filterplane.Rule{toNone}},
+			"rule z: no set none",
+			&FileError{Table: TableRule, Name: "z", Part: PartDst},
+		},
+	} {
+		_, err := Merge(tt.running, tt.file)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+		}
+		var at *FileError
+		if errors.As(err, &at) {
+			at = &FileError{Table: at.Table, Name: at.Name, Part: at.Part}
+		}
+		if !reflect.DeepEqual(at, tt.at) {
+			t.Errorf("%s: the error is about %+v, want %+v", tt.name, at, tt.at)
+		}
 	}
 }
 
@@ -239,7 +295,7 @@ func TestInsertAndDelete(t *testing.T) {
 	if _, err := Insert(&f, r, Place{}); err != nil {
 		t.Error(err)
 	}
-	if err := DeleteSets(&f, []string{"s"}); err == nil || !strings.Contains(err.Error(), "rule x asks for set s") {
+	if err := DeleteSets(&f, []string{"s"}); err == nil || !strings.Contains(err.Error(), "rule x uses set s") {
 		t.Errorf("a set in use: %v", err)
 	}
 	if err := Delete(&f, []string{"a", "z"}); err == nil || namesOf(f.Rules) != "a rule1 B x" {
@@ -255,11 +311,17 @@ func TestInsertAndDelete(t *testing.T) {
 
 func TestMatchesAll(t *testing.T) {
 	for _, tt := range []struct {
+		name string
 		code []bpf.RawInstruction
 		want bool
-	}{{nil, true}, {[]bpf.RawInstruction{{Op: 6, K: 1}}, true}, {[]bpf.RawInstruction{{Op: 6}}, false}, {[]bpf.RawInstruction{{Op: 0x30}}, false}} {
+	}{
+		{"no code", nil, true},
+		{"ret #1", []bpf.RawInstruction{{Op: 6, K: 1}}, true},
+		{"ret #0", []bpf.RawInstruction{{Op: 6}}, false},
+		{"a load", []bpf.RawInstruction{{Op: 0x30}}, false},
+	} {
 		if got := matchesAll(tt.code); got != tt.want {
-			t.Errorf("%v: %v", tt.code, got)
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

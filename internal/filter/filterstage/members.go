@@ -96,7 +96,7 @@ func (m Members) Bring(inst *datapath.Instance, set filterplane.Set, there, repl
 	if !there {
 		err = filterplane.EditAndSets(inst, func(f *filterplane.Filter) error { return filter.AddSet(f, set) },
 			map[string]filterplane.Members{set.Name: filterplane.Members(m)})
-		if !errors.Is(err, filter.ErrThere) { // made by somebody else since
+		if !errors.Is(err, filter.ErrExists) { // made by somebody else since
 			return m, err
 		}
 	}

@@ -15,10 +15,11 @@ import (
 
 type instruction = bpf.RawInstruction
 
-// longest, in words, keeps libpcap's optimizer, whose time grows with the third power of them, below some seconds.
-const longest = 600
+// maxExpression is how many words an expression may have. The time of libpcap's optimizer grows with their third power. It takes
+// some seconds for that many.
+const maxExpression = 600
 
-// Compile makes a program of an expression (pcap-filter(7)) for whole Ethernet frames. The empty one matches all.
+// Compile compiles an expression (pcap-filter(7)) to classic BPF for Ethernet frames. The empty expression matches all frames.
 func Compile(expr string) (cbpf.Program, error) {
 	lib, err := load()
 	if err != nil {
@@ -27,8 +28,8 @@ func Compile(expr string) (cbpf.Program, error) {
 	if strings.ContainsRune(expr, 0) {
 		return nil, errors.New("compile an expression: it has a byte of value 0")
 	}
-	if n := len(strings.Fields(expr)); n > longest {
-		return nil, fmt.Errorf("compile an expression of %d words: libpcap takes minutes over more than %d: put addresses into a set", n, longest)
+	if n := len(strings.Fields(expr)); n > maxExpression {
+		return nil, fmt.Errorf("compile an expression of %d words: libpcap takes minutes for more than %d: put addresses into a set", n, maxExpression)
 	}
 	p, err := lib.tryCompile(expr)
 	if err != nil {
@@ -41,23 +42,24 @@ func Compile(expr string) (cbpf.Program, error) {
 	return p, nil
 }
 
-// oneLine is an error in one line.
+// oneLine returns the text of an error in one line.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// syntaxError is part of what libpcap says if the order of words is wrong. It does not say of which.
+// syntaxError is in libpcap's message if the order of words is wrong. The message does not name the word.
 const syntaxError = "syntax error"
 
-// illegal is a word that libpcap's scanner refuses, with another message than that for a syntax error.
+// illegal is a word that libpcap's scanner refuses. Its message is not that of a syntax error.
 const illegal = " 99999999999"
 
-// maxWords is up to how many words it is tried to find the wrong one.
+// maxWords is the greatest number of words in which position looks for the wrong one.
 const maxWords = 500
 
-// position finds the word of an expression that libpcap refuses, by compiling its beginnings.
+// position returns where the word is that libpcap refuses, given its message. It returns "" if it does not know. It compiles the
+// beginnings of the expression, one after the other.
 //
-// After a syntax error, an illegal word is put behind them. The parser gets there only if it takes the words
-// before: so the first beginning for which it still speaks of the syntax ends in the wrong word. For all other
-// errors it is the first beginning with the same error.
+// After a syntax error it adds an illegal word to each beginning. The parser reaches that word only if it accepts all words before
+// it. So the first beginning that results in a syntax error ends with the wrong word. After another error it is the last word of the
+// first beginning that results in the same error.
 func (lib *library) position(expr, message string) string {
 	ends := wordEnds(expr)
 	if len(ends) > maxWords {
@@ -84,35 +86,41 @@ func (lib *library) position(expr, message string) string {
 
 const space = " \t\r\n"
 
-// wordEnds are the ends of the words and operators of an expression.
+// wordEnds returns the ends of the words and operators of an expression. Each bracket is a word.
 func wordEnds(expr string) (ends []int) {
+	const (
+		blank = iota
+		bracket
+		operator
+		letter
+	)
 	kind := func(c byte) int {
 		switch {
 		case strings.IndexByte(space, c) >= 0:
-			return 0
+			return blank
 		case strings.IndexByte("()[]", c) >= 0:
-			return 1 // each for itself
+			return bracket
 		case strings.IndexByte("!&|<>=+*/%^~", c) >= 0:
-			return 2
+			return operator
 		}
-		return 3
+		return letter
 	}
 	for i := range len(expr) {
 		k := kind(expr[i])
-		if k != 0 && (i+1 == len(expr) || kind(expr[i+1]) != k || k == 1) {
+		if k != blank && (i+1 == len(expr) || kind(expr[i+1]) != k || k == bracket) {
 			ends = append(ends, i+1)
 		}
 	}
 	return ends
 }
 
-// Judge runs a program in libpcap's own interpreter: for tests, which compare with it.
+// Judge runs a program in libpcap's interpreter. Tests compare verdicts with it.
 type Judge struct {
 	lib *library
 	p   cbpf.Program
 }
 
-// NewJudge refuses what libpcap's interpreter cannot run.
+// NewJudge returns a judge for a program, which has to pass its Check.
 func NewJudge(p cbpf.Program) (*Judge, error) {
 	lib, err := load()
 	if err != nil {
@@ -124,8 +132,7 @@ func NewJudge(p cbpf.Program) (*Judge, error) {
 	return &Judge{lib: lib, p: p}, nil
 }
 
-// Match tells whether libpcap matches a frame of which the first bytes have been captured. wireLen is the length of
-// the whole of it.
+// Match tells whether the program matches a frame of wireLen bytes, of which the first ones were captured.
 func (j *Judge) Match(frame []byte, wireLen int) bool {
 	return j.lib.filter(unsafe.Pointer(unsafe.SliceData(j.p)), unsafe.Pointer(unsafe.SliceData(frame)), uint32(wireLen),
 		uint32(len(frame))) != 0

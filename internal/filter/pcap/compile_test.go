@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// An expression becomes what tcpdump 4.99 of the same libpcap prints for it.
+// TestCompile compares programs with what tcpdump 4.99 prints.
 func TestCompile(t *testing.T) {
 	for expr, want := range map[string]string{
 		"":              "1\n6 0 0 262144\n",
@@ -94,12 +94,18 @@ func TestJudge(t *testing.T) {
 	frame := make([]byte, 21)
 	frame[20] = 7
 	for _, test := range []struct {
+		name    string
 		frame   []byte
 		wireLen int
 		want    bool
-	}{{frame, 100, true}, {frame, 99, false}, {frame[:20], 100, false}, {nil, 100, false}} {
+	}{
+		{"long enough", frame, 100, true},
+		{"too short", frame, 99, false},
+		{"byte 20 not captured", frame[:20], 100, false},
+		{"nothing captured", nil, 100, false},
+	} {
 		if got := j.Match(test.frame, test.wireLen); got != test.want {
-			t.Errorf("%d of %d bytes: %v", len(test.frame), test.wireLen, got)
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
 	if _, err := NewJudge(p[:1]); err == nil {

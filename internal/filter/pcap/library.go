@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pcap compiles expressions with libpcap itself. The library is loaded when first used, without cgo.
+// Package pcap compiles expressions with libpcap. It loads the library when it is first used, without cgo.
 package pcap
 
 import (
@@ -21,7 +21,7 @@ const (
 	netmaskUnknown = 0xffffffff
 )
 
-// Libraries are the names of libpcap: Debian's, then that of its authors.
+// Libraries are the file names of libpcap: Debian's, then upstream's.
 var Libraries = []string{"libpcap.so.0.8", "libpcap.so.1"}
 
 // bpfProgram is struct bpf_program of pcap/bpf.h. Its instructions have the layout of bpf.RawInstruction.
@@ -30,9 +30,9 @@ type bpfProgram struct {
 	insns unsafe.Pointer
 }
 
-// library has the functions of libpcap. Its compiler is not safe to be called by two threads at once before 1.8, and
-// loads name services that are not either: mu is held.
+// library has the functions of libpcap.
 type library struct {
+	// mu serializes the compiler. Before libpcap 1.8 it is not safe for threads, and neither are name services that it loads.
 	mu sync.Mutex
 
 	openDead  func(linkType, snapLength int32) uintptr
@@ -45,7 +45,7 @@ type library struct {
 
 var load = sync.OnceValues(func() (*library, error) { return open(Libraries) })
 
-// open loads the first library that is there.
+// open loads the first of the libraries that exists.
 func open(names []string) (lib *library, err error) {
 	var handle uintptr
 	for _, name := range names {
@@ -73,7 +73,7 @@ func open(names []string) (lib *library, err error) {
 	return lib, nil
 }
 
-// tryCompile returns libpcap's own message as the error.
+// tryCompile compiles an expression. The error is libpcap's message.
 func (lib *library) tryCompile(expr string) (cbpf.Program, error) {
 	lib.mu.Lock()
 	defer lib.mu.Unlock()

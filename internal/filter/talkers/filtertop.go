@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package talkers makes a list of the heaviest talkers from what the programs have counted, with bounds that hold
-// for each of them. bpf/filter/top.h says how they count.
+// Package talkers merges what the programs have counted (bpf/filter/top.h) into a list of the heaviest talkers, with bounds that
+// hold for each of them.
 package talkers
 
 import (
@@ -10,32 +10,32 @@ import (
 	"slices"
 )
 
-// Key is what packets are told apart by. The zero Key is everything that is not IP, or malformed.
+// Key identifies a talker. The zero Key stands for all packets that are not IP, or malformed.
 type Key struct {
 	IP bool
-	// Prefix is an address or a prefix; invalid if packets are told apart by port.
+	// Prefix is an address or a prefix. It is invalid if talkers are ports.
 	Prefix netip.Prefix
-	// Proto and Port are of packets told apart by port. Port is 0 if the protocol has none.
+	// Proto and Port are set if talkers are ports. Port is 0 if the protocol has none.
 	Proto uint8
 	Port  uint16
 }
 
-// Entry is what one CPU has counted for a key, in one window.
+// Entry is what one CPU has counted for a key in one window.
 type Entry struct {
 	Key Key
-	// Packets are its own and Error of others at most.
+	// Packets counts packets, of which at most Error are of other keys.
 	Packets, Error uint64
-	// Bytes are of its own packets, not of all if Error is not 0.
+	// Bytes counts bytes of the key's packets, since it got the entry. These are all of its bytes if Error is 0.
 	Bytes uint64
 }
 
-// Bucket is a part of the table of one CPU, in one window.
+// Bucket is a bucket of the table of one CPU in one window.
 type Bucket struct {
-	// Number is the same for all CPUs and windows: a key meets the same number everywhere.
+	// Number is the index of the bucket. A key has the same one on all CPUs and in all windows.
 	Number int
-	// Bytes are of all packets that met the bucket.
+	// Bytes counts the bytes of all packets of the bucket.
 	Bytes uint64
-	// Entries are those in use; Full says that there is no other.
+	// Entries are those in use. Full says that no other entry is free.
 	Entries []Entry
 	Full    bool
 }
@@ -43,31 +43,31 @@ type Bucket struct {
 // Talker is how much a key has sent, over all CPUs and windows.
 type Talker struct {
 	Key Key
-	// Packets is at most what it has sent and Packets - Error at least.
+	// The key has sent at most Packets packets, and at least Packets - Error.
 	Packets, Error uint64
-	// Bytes is at least what it has sent.
+	// Bytes is how many bytes the key has sent at least.
 	Bytes uint64
 }
 
-// Surely is how many packets it has sent at least.
+// Surely returns how many packets the key has sent at least.
 func (t Talker) Surely() uint64 { return t.Packets - t.Error }
 
-// Top is who has sent how much.
+// Top holds the talkers of all CPUs and windows.
 type Top struct {
-	// Packets and Bytes are of all, exact.
+	// Packets and Bytes are those of all keys together. They are exact.
 	Packets, Bytes uint64
-	// Missing is how many packets anybody can have sent at most who is not among Talkers.
+	// Missing is how many packets a key that is not among Talkers has sent at most.
 	Missing uint64
-	// Talkers are in the order of what they have surely sent.
+	// Talkers are sorted by Surely, the largest first.
 	Talkers []Talker
 }
 
-// Merge adds up what the buckets of all CPUs and windows know. Without an entry in a bucket a key has sent at most what
-// the smallest entry there has.
+// Merge adds up the buckets of all CPUs and windows. A key that has no entry in a full bucket has sent at most as many packets there
+// as the smallest entry has.
 func Merge(buckets []Bucket) Top {
 	type sum struct {
 		number               int
-		surely, above, bytes uint64 // above is what its entries have beyond the smallest of their buckets
+		surely, above, bytes uint64 // above is by how much the key's entries exceed the smallest ones of their buckets
 	}
 	var top Top
 	missing := make(map[int]uint64) // by number of the bucket
@@ -101,7 +101,7 @@ func Merge(buckets []Bucket) Top {
 	return top
 }
 
-// least is what a key without an entry has sent at most.
+// least returns how many packets a key without an entry has sent at most.
 func (b Bucket) least() uint64 {
 	if !b.Full || len(b.Entries) == 0 {
 		return 0
@@ -119,7 +119,7 @@ func (k Key) compare(o Key) int {
 	return cmp.Or(k.Prefix.Compare(o.Prefix), cmp.Compare(k.Proto, o.Proto), cmp.Compare(k.Port, o.Port))
 }
 
-// First returns the n heaviest talkers, and what anybody else can have sent at most.
+// First returns the n heaviest talkers, and how many packets any other key has sent at most.
 func (t Top) First(n int) ([]Talker, uint64) {
 	if n >= len(t.Talkers) {
 		return t.Talkers, t.Missing

@@ -13,10 +13,10 @@ func key(s string) Key { return Key{IP: true, Prefix: netip.MustParsePrefix(s)} 
 func TestMerge(t *testing.T) {
 	a, b, c, d := key("192.0.2.1/32"), key("192.0.2.2/32"), key("192.0.2.3/32"), key("2001:db8::/48")
 	top := Merge([]Bucket{
-		// Two CPUs, one bucket: a is in both, b and c in one each.
+		// Two CPUs, the same bucket: a is in both, b and c in one each.
 		{Number: 3, Bytes: 1500, Full: true, Entries: []Entry{{a, 10, 0, 1000}, {b, 5, 4, 100}}},
 		{Number: 3, Bytes: 900, Full: true, Entries: []Entry{{a, 4, 1, 300}, {c, 7, 0, 500}}},
-		// A bucket with room: who is not in it has sent nothing there.
+		// A bucket with free entries: a key that is not in it has sent nothing there.
 		{Number: 9, Bytes: 60, Entries: []Entry{{d, 1, 0, 60}}},
 		{Number: 4},
 	})
