@@ -10,7 +10,7 @@ import (
 
 var errDamaged = errors.New("the set is damaged: load it again")
 
-// Decode reads a set from its image.
+// Decode returns the set of which Image has made this image. It returns an error if the image is damaged or of another format.
 func Decode(image []byte) (*Prefixes, error) {
 	if len(image) < LineSize || len(image)%LineSize != 0 {
 		return nil, errDamaged
@@ -26,15 +26,16 @@ func Decode(image []byte) (*Prefixes, error) {
 	return &Prefixes{v4, v6}, err
 }
 
-// decoder goes through the boundaries of a family in order.
+// decoder goes through the boundaries of a family in order, and collects the spans between them.
 type decoder struct {
 	part
 	image []byte
 	spans []span
-	until Time // of what comes next
+	// From from on, addresses are members until until; 0 if they are not.
 	from  addr
-	begun bool
-	seen  int // lines of trees
+	until Time
+	begun bool // until is set
+	lines int  // lines of trees so far
 }
 
 func decodeFamily(image []byte, f family) ([]span, error) {
@@ -67,11 +68,12 @@ func decodeFamily(image []byte, f family) ([]span, error) {
 	return d.spans, nil
 }
 
-// walk goes through a tree, or a part of one. first says that no part is left of it.
-func (d *decoder) walk(line, height, odd uint32, first bool) bool {
-	// Each line is in one tree: no damage keeps this going.
-	d.seen++
-	if height == 0 || uint64(line) >= uint64(len(d.image)/LineSize) || d.seen > len(d.image)/LineSize {
+// walk goes through a tree or a subtree. Parity is that of the slots from which on addresses are members: 0 for odd slots, 1 for even
+// ones. First says that nothing of the tree comes before the subtree. It returns false if the tree is damaged.
+func (d *decoder) walk(line, height, parity uint32, first bool) bool {
+	// Each line is in one tree only. So a loop in a damaged image ends.
+	d.lines++
+	if height == 0 || uint64(line) >= uint64(len(d.image)/LineSize) || d.lines > len(d.image)/LineSize {
 		return false
 	}
 	b := d.image[int(line)*LineSize:][:LineSize]
@@ -81,17 +83,17 @@ func (d *decoder) walk(line, height, odd uint32, first bool) bool {
 			return true
 		}
 		if height > 1 {
-			if !d.walk(ne.Uint32(b)+uint32(n), height-1, odd, first && n == 0) {
+			if !d.walk(ne.Uint32(b)+uint32(n), height-1, parity, first && n == 0) {
 				return false
 			}
 			continue
 		}
-		until, ok := d.time(line, n, odd)
+		until, ok := d.time(line, n, parity)
 		if !ok {
 			return false
 		}
 		if first && n == 0 {
-			if !d.begun { // with the first address there is
+			if !d.begun { // the span from the first address of the family on
 				d.begun, d.until = true, until
 			}
 			if (until != 0) != (d.until != 0) || d.timesAt != 0 && until != d.until {
@@ -106,7 +108,7 @@ func (d *decoder) walk(line, height, odd uint32, first bool) bool {
 	return true
 }
 
-// key returns the key of a slot, unless nothing is there.
+// key returns the key of slot n. It is false if the slot is empty.
 func (d *decoder) key(line []byte, n int) (addr, bool) {
 	if d.v4 {
 		k := ne.Uint32(line[4*n:])
@@ -116,10 +118,11 @@ func (d *decoder) key(line []byte, n int) (addr, bool) {
 	return k, k != last6
 }
 
-// time returns until when addresses from a slot on are members; 0 if they are not.
-func (d *decoder) time(line uint32, n int, odd uint32) (Time, bool) {
+// time returns until when addresses from the boundary in slot n on are members; 0 if they are not. It is false if the image is
+// damaged.
+func (d *decoder) time(line uint32, n int, parity uint32) (Time, bool) {
 	if d.timesAt == 0 {
-		if (uint32(n)^odd)&1 != 0 {
+		if (uint32(n)^parity)&1 != 0 {
 			return Never, true
 		}
 		return 0, true
@@ -131,7 +134,8 @@ func (d *decoder) time(line uint32, n int, odd uint32) (Time, bool) {
 	return Time(ne.Uint32(d.image[at:])), true
 }
 
-// turn begins a span at an address, or ends one.
+// turn ends the span before a boundary, if there is one, and begins the span after it. It returns false if the boundaries are not in
+// order.
 func (d *decoder) turn(at addr, until Time) bool {
 	if d.until != 0 {
 		if !d.from.less(at) {

@@ -7,9 +7,10 @@ import (
 	"net/netip"
 )
 
-// Endpoints is a set of addresses with ports, and when they end.
+// Endpoints is a set of addresses with ports. It maps a member to the time when it expires.
 type Endpoints map[netip.AddrPort]Time
 
+// parse adds an entry.
 func (e Endpoints) parse(entry string, until Time) error {
 	at, err := netip.ParseAddrPort(entry)
 	if err != nil {
@@ -26,21 +27,21 @@ func (e Endpoints) parse(entry string, until Time) error {
 	return nil
 }
 
-// Add adds the members of another set. One that is in both stays for the longer of the two times.
+// Add adds the members of another set. A member of both keeps the later time.
 func (e Endpoints) Add(other Endpoints) {
 	for at, until := range other {
 		e[at] = max(e[at], until)
 	}
 }
 
-// Remove takes the members of another set out.
+// Remove removes the members of another set.
 func (e Endpoints) Remove(other Endpoints) {
 	for at := range other {
 		delete(e, at)
 	}
 }
 
-// Missing returns a member of another set that is not in this one.
+// Missing returns a member of another set that e does not have. It is false if there is none.
 func (e Endpoints) Missing(other Endpoints) (netip.AddrPort, bool) {
 	for at := range other {
 		if _, ok := e[at]; !ok {
@@ -50,7 +51,7 @@ func (e Endpoints) Missing(other Endpoints) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// Expire takes out the members whose time is over.
+// Expire removes the members that have expired.
 func (e Endpoints) Expire(now Time) {
 	for at, until := range e {
 		if until <= now {

@@ -9,38 +9,37 @@ import (
 	"math/bits"
 )
 
-// A set of prefixes is lines of 128 bytes: two cache lines that processors fetch as a pair. Line 0 is the
-// header (struct filter_set_header in bpf/filter/set.h).
+// The image of a set of prefixes consists of lines of 128 bytes: two cache lines, which processors fetch as a pair. Line 0 is the
+// header (struct filter_set_header in bpf/filter/set.h). Numbers are in native byte order.
 //
-// The addresses between the first and the last member are cut into buckets of 2^n addresses. A table with an
-// entry for each bucket leads to a tree, so that most look-ups need two lines beside the header. Neighbouring
-// buckets with few boundaries share a tree of one line.
+// The range from the first to the last member is divided into buckets of 2^n addresses. A table has an entry for each bucket, which
+// refers to the root of a tree. So most look-ups read two lines besides the header. Adjacent buckets with few boundaries share a tree
+// of one line.
 //
-// A tree has the boundaries: addresses from which on addresses are members, or are no more. Leaves have 32
-// keys for IPv4 and 8 for IPv6; a key is the boundary less one, so that all ones, behind any address, fills
-// lines up. Slot 0 of the first leaf is not a boundary, but stands for what is before the first of them; the
-// lines above have the first keys of their children, and in slot 0 the line of the first child. So slot 0 is
-// never compared: what is looked up is always behind it.
+// A tree holds boundaries: addresses from which on addresses are members, or no longer are. A line has 32 keys for IPv4 and 8 for
+// IPv6. A key is the boundary minus one, and free slots have all ones: no address is greater. Slot 0 of the first leaf stands for the
+// addresses before the first boundary. An inner line has the first keys of its children, and in slot 0 the line of the first child.
+// So slot 0 is never compared: the address that is looked up is always greater.
 //
-// Members are the addresses whose last boundary is in an odd slot, or in an even one if the entry of the
-// table says so. If some members have a time, then there is a word for each slot with its end instead.
+// If no member has a timeout, the addresses after a boundary in an odd slot are members, or after one in an even slot if the entry of
+// the table says so. If some members have a timeout, each slot has a word with the time when the addresses after it expire instead.
 const (
-	// LineSize is the size of a line, bytes.
+	// LineSize is the size of a line in bytes.
 	LineSize = 128
 
 	imageFormat = 1
 	lineWords   = LineSize / 4
-	highest     = 11 // tree, in lines
+	maxHeight   = 11 // of a tree, in lines
 	maxLines    = 1 << 27
 )
 
-// family is how one family is laid out.
+// family is the layout of an address family.
 type family struct {
 	v4     bool
-	end    addr
-	slots  int // keys in a line
-	bucket int // boundaries in a bucket, on average: at most, and more than half as many
-	header int // where in the header, bytes
+	end    addr // the last address
+	slots  int  // keys in a line
+	bucket int  // boundaries in a bucket on average: at most this many, and more than half as many
+	header int  // offset of its struct filter_set_family in the header, bytes
 }
 
 var (
@@ -76,32 +75,33 @@ func (h *header) read(b []byte) {
 	}
 }
 
-// boundary is where addresses begin to be members until a time; 0 for no members.
+// boundary is an address from which on addresses are members until a time, or no members if until is 0.
 type boundary struct {
 	at    addr
 	until Time
 }
 
-// group is a run of buckets that share a tree.
+// group is a sequence of buckets that share a tree.
 type group struct {
-	buckets  int
-	from, to int // boundaries
-	before   Time
+	buckets  int  // how many
+	from, to int  // the range of its boundaries in part.bounds
+	before   Time // of the addresses before its first boundary, as boundary.until
 	height   int
 	line     int // of the root
 }
 
-// part is a family of a set on its way into an image.
+// part is the part of an image that has one family.
 type part struct {
 	family
 	header
 	bounds []boundary
 	groups []group
-	trees  int // lines
-	times  bool
+	trees  int  // lines of all trees
+	times  bool // some members have a timeout
 }
 
-// Image returns the set as the program looks it up. The same members make the same image.
+// Image returns the set as the program looks it up. The image depends on nothing but the members. It is an error if the set is too
+// large.
 func (p *Prefixes) Image() ([]byte, error) {
 	lines := 1
 	parts := []*part{newPart(family4, p.v4), newPart(family6, p.v6)}
@@ -138,19 +138,19 @@ func newPart(f family, spans []span) *part {
 	p.cut(spans[0].from)
 	if end := len(p.bounds) - 1; p.last.less(p.bounds[end].at) {
 		if n, ok := p.find(p.bounds[end].at); !ok || n >= int(p.buckets) {
-			p.bounds = p.bounds[:end] // behind the last bucket: there are no members anyway
+			p.bounds = p.bounds[:end] // beyond the last bucket, where no address is a member
 		}
 	}
 	p.join()
 	return p
 }
 
-// cut sets how addresses are cut into buckets.
+// cut divides the range from first to the last member into buckets.
 func (p *part) cut(first addr) {
 	last := p.last
 	if !p.v4 {
 		p.skip = uint32(bits.LeadingZeros64(first.hi ^ last.hi))
-		if p.skip == 64 { // as far as the window reaches
+		if p.skip == 64 { // the window begins with a bit of hi at least
 			p.skip = 63
 		}
 		p.prefix = first.hi >> 1 >> (63 - p.skip)
@@ -163,7 +163,8 @@ func (p *part) cut(first addr) {
 	p.buckets = uint32(to>>p.shift - p.first + 1)
 }
 
-// window is the part of an address by which it is put into a bucket.
+// window returns the bits of an address that determine its bucket: an IPv4 address as a whole, or the 64 bits of an IPv6 address that
+// follow the prefix of all members.
 func (p *part) window(a addr) uint64 {
 	if p.v4 {
 		return a.lo
@@ -171,16 +172,16 @@ func (p *part) window(a addr) uint64 {
 	return a.hi<<p.skip | a.lo>>1>>(63-p.skip)
 }
 
-// find returns the bucket of an address, if it has the prefix.
+// find returns the bucket of an address. It is false if the address does not have the prefix of all members.
 func (p *part) find(a addr) (int, bool) {
 	return int(p.window(a)>>p.shift - p.first), p.v4 || a.hi>>1>>(63-p.skip) == p.prefix
 }
 
-// join makes groups of buckets.
+// join divides the buckets into groups.
 func (p *part) join() {
 	var g group
 	n, before := 0, Time(0)
-	if p.bounds[0].at == (addr{}) { // has no address before it, so there is no key for it
+	if p.bounds[0].at == (addr{}) { // no address is before it, so there is no key for it
 		n, before = 1, p.bounds[0].until
 	}
 	for b := range int(p.buckets) {
@@ -206,7 +207,7 @@ func (p *part) join() {
 	p.groups = append(p.groups, g)
 }
 
-// place gives everything its lines, and returns the next line.
+// place assigns lines from line on to the table, the trees and the times. It returns the line after them.
 func (p *part) place(line int) (int, error) {
 	if len(p.groups) == 0 {
 		return line, nil
@@ -224,8 +225,8 @@ func (p *part) place(line int) (int, error) {
 				break
 			}
 		}
-		if g.height > highest || line >= maxLines {
-			return 0, fmt.Errorf("the set is too large: %d addresses and prefixes lie too close together", len(p.bounds)/2)
+		if g.height > maxHeight || line >= maxLines {
+			return 0, fmt.Errorf("the set is too large: %d addresses and prefixes are too close together", len(p.bounds)/2)
 		}
 	}
 	p.trees = line - int(p.treesAt)
@@ -236,9 +237,10 @@ func (p *part) place(line int) (int, error) {
 	return line, nil
 }
 
-// lines is how many lines n things take.
+// lines returns how many lines are needed for n items, of which inLine fit into one.
 func lines(n, inLine int) int { return (n + inLine - 1) / inLine }
 
+// write writes the table, the trees and the times.
 func (p *part) write(image []byte) {
 	entry := int(p.tableAt) * LineSize
 	for n := range p.groups {
@@ -255,10 +257,11 @@ func (p *part) write(image []byte) {
 	}
 }
 
+// writeTree writes the tree of a group, and its times.
 func (p *part) writeTree(image []byte, g *group) {
 	bounds := p.bounds[g.from:g.to]
-	// The levels from the root on, in lines.
-	var levels [highest]int
+	// The number of lines of each level, the root first.
+	var levels [maxHeight]int
 	n := 1 + len(bounds)
 	for level := g.height - 1; level >= 0; level-- {
 		n = lines(n, p.slots)
@@ -266,7 +269,7 @@ func (p *part) writeTree(image []byte, g *group) {
 	}
 	line := g.line
 	for level := range g.height {
-		// How many slots of the leaves are below one slot here.
+		// The number of slots in leaves below one slot of this level.
 		below := 1
 		for range g.height - 1 - level {
 			below *= p.slots
@@ -285,7 +288,7 @@ func (p *part) writeTree(image []byte, g *group) {
 	}
 }
 
-// writeKey writes the key for slot leaf of the leaves into slot n from a line on.
+// writeKey writes a key into slot n, counted from the first slot of a line on. It is the key of slot leaf, counted over all leaves.
 func (p *part) writeKey(image []byte, line, n int, bounds []boundary, leaf int) {
 	key := addr{math.MaxUint64, math.MaxUint64}
 	if leaf == 0 {
@@ -303,6 +306,7 @@ func (p *part) writeKey(image []byte, line, n int, bounds []boundary, leaf int) 
 	ne.PutUint64(at[8*n+LineSize/2:], key.lo)
 }
 
+// writeTimes writes the times of all leaves of a tree, of which line is the first. Before is the time of slot 0.
 func (p *part) writeTimes(image []byte, line int, bounds []boundary, before Time) {
 	at := int(p.timesAt)*LineSize + (line-int(p.treesAt))*p.slots*4
 	ne.PutUint32(image[at:], uint32(before))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// naive is a set as a list.
+// naive is a set as a list of ranges.
 type naive []naiveEntry
 
 type naiveEntry struct {
@@ -17,6 +17,7 @@ type naiveEntry struct {
 	until    Time
 }
 
+// until returns the time when an address expires, 0 if it is not a member.
 func (n naive) until(a netip.Addr) (until Time) {
 	for _, e := range n {
 		if e.from.BitLen() == a.BitLen() && !a.Less(e.from) && !e.to.Less(a) {
@@ -26,7 +27,7 @@ func (n naive) until(a netip.Addr) (until Time) {
 	return until
 }
 
-// lookUp does what bpf/filter/set.h does, and tells how many lines it has read beside the header.
+// lookUp looks an address up as bpf/filter/set.h does. It also returns how many lines it has read besides the header.
 func lookUp(t testing.TB, image []byte, ip netip.Addr, now Time) (has bool, read int) {
 	t.Helper()
 	line := func(n uint32) []byte {
@@ -78,19 +79,30 @@ func lookUp(t testing.TB, image []byte, ip netip.Addr, now Time) (has bool, read
 	return now < Time(ne.Uint32(line(p.timesAt + uint32(slot/32))[slot%32*4:])), read
 }
 
-// source makes random sets: where picks how close together things lie.
+// source makes random addresses and entries.
 type source struct {
 	*rand.Rand
-	where int
-	times bool
+	layout layout
+	times  bool // some entries have a timeout
 }
 
+// layout says how addresses are distributed.
+type layout int
+
+const (
+	anywhere        layout = iota
+	edges                  // near the first or the last address
+	oneNetwork             // with the same first bits
+	mostlyOneSubnet        // in one network, and a few elsewhere
+)
+
+// addr returns a random address.
 func (s *source) addr(v4 bool) netip.Addr {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], s.Uint64())
 	binary.BigEndian.PutUint64(b[8:], s.Uint64())
-	switch s.where {
-	case 1: // an edge of the space
+	switch s.layout {
+	case edges:
 		fill := byte(0)
 		if s.IntN(2) == 0 {
 			fill = 255
@@ -103,9 +115,9 @@ func (s *source) addr(v4 bool) netip.Addr {
 			b[2] = b[14]
 			b[3] = b[15]
 		}
-	case 2: // one network, across the middle of the 128 bits
+	case oneNetwork: // the random bits lie across the middle of the 128 bits
 		copy(b[:7], []byte{0x20, 1, 0xd, 0xb8, 1, 2, 3})
-	case 3: // one network, and a few elsewhere
+	case mostlyOneSubnet:
 		if s.IntN(100) != 0 {
 			copy(b[:13], []byte{0x20, 1, 0xd, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 		}
@@ -116,6 +128,7 @@ func (s *source) addr(v4 bool) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
+// entry returns a random address, range or prefix.
 func (s *source) entry(v4 bool) naiveEntry {
 	until := Never
 	if s.times && s.IntN(4) != 0 {
@@ -127,7 +140,7 @@ func (s *source) entry(v4 bool) naiveEntry {
 		return naiveEntry{a, a, until}
 	case 1:
 		b := s.addr(v4)
-		// Short ones: long ones hide everything.
+		// Long ranges would contain all other entries.
 		if x, y := addrOf(a), addrOf(b); x.hi == y.hi && max(x.lo, y.lo)-min(x.lo, y.lo) < 300 {
 			if b.Less(a) {
 				a, b = b, a
@@ -145,6 +158,7 @@ func last(p netip.Prefix) netip.Addr {
 	return addrOf(p.Addr()).end(p.Addr().BitLen() - p.Bits()).ip(p.Addr().Is4())
 }
 
+// build returns the set with these entries.
 func build(all naive) *Prefixes {
 	p := new(Prefixes)
 	for _, e := range all {
@@ -154,7 +168,7 @@ func build(all naive) *Prefixes {
 	return p
 }
 
-// probes are addresses at and around the edges of entries, the ends of the space, and others.
+// probes returns addresses at and around the edges of entries, the first and the last address, and random ones.
 func (s *source) probes(all naive) []netip.Addr {
 	probes := []netip.Addr{
 		netip.IPv4Unspecified(), netip.AddrFrom4([4]byte{255, 255, 255, 255}),

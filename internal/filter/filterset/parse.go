@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// Options is what entries are read with.
+// Options are options for parsing entries.
 type Options struct {
-	// Now is the time now, that timeouts are counted from.
+	// Now is the present time, from which timeouts are counted.
 	Now Time
-	// Timeout is for entries without one of their own; 0 means for ever.
+	// Timeout is the timeout of entries that have none of their own. 0 means that they do not expire.
 	Timeout time.Duration
 }
 
-// Longest is the longest timeout.
-const Longest = 3650 * 24 * time.Hour
+// maxTimeout is the longest timeout.
+const maxTimeout = 3650 * 24 * time.Hour
 
-// ReadPrefixes reads a file: entries with blanks or line ends between them, comments from # to the end of a
-// line. An entry is an address, a prefix or a range, as in 192.0.2.1-192.0.2.7; behind it may stand a timeout,
-// as in 'timeout 10m'. The errors begin with the name of the file and the number of the line.
+// ReadPrefixes parses the data of a file: entries with white space between them, and comments from # to the end of a line. An entry
+// is an address, a prefix or a range, as in 192.0.2.1-192.0.2.7. A timeout may follow it, as in 'timeout 10m'. Errors begin with the
+// name of the file and the number of the line.
 func ReadPrefixes(name string, data []byte, o Options) (*Prefixes, error) {
 	p := new(Prefixes)
 	if err := readFile(name, data, o, p.parse); err != nil {
@@ -34,7 +34,7 @@ func ReadPrefixes(name string, data []byte, o Options) (*Prefixes, error) {
 	return p, nil
 }
 
-// ParsePrefixes reads the same entries from arguments.
+// ParsePrefixes parses the entries of ReadPrefixes in arguments.
 func ParsePrefixes(args []string, o Options) (*Prefixes, error) {
 	p := new(Prefixes)
 	if err := read(strings.Join(args, " "), o, p.parse); err != nil {
@@ -44,8 +44,7 @@ func ParsePrefixes(args []string, o Options) (*Prefixes, error) {
 	return p, nil
 }
 
-// ReadEndpoints reads a file as ReadPrefixes does. Its entries are addresses with ports, as in 192.0.2.1:53
-// and [2001:db8::1]:53.
+// ReadEndpoints is ReadPrefixes for addresses with ports, as in 192.0.2.1:53 and [2001:db8::1]:53.
 func ReadEndpoints(name string, data []byte, o Options) (Endpoints, error) {
 	e := make(Endpoints)
 	if err := readFile(name, data, o, e.parse); err != nil {
@@ -54,7 +53,7 @@ func ReadEndpoints(name string, data []byte, o Options) (Endpoints, error) {
 	return e, nil
 }
 
-// ParseEndpoints reads the same entries from arguments.
+// ParseEndpoints parses the entries of ReadEndpoints in arguments.
 func ParseEndpoints(args []string, o Options) (Endpoints, error) {
 	e := make(Endpoints)
 	if err := read(strings.Join(args, " "), o, e.parse); err != nil {
@@ -63,7 +62,7 @@ func ParseEndpoints(args []string, o Options) (Endpoints, error) {
 	return e, nil
 }
 
-// readFile reads a file line by line. Nothing of it is copied.
+// readFile calls put for the entries of a file, with the time when they expire.
 func readFile(name string, data []byte, o Options, put func(string, Time) error) error {
 	text := string(data)
 	for n := 1; text != ""; n++ {
@@ -79,7 +78,7 @@ func readFile(name string, data []byte, o Options, put func(string, Time) error)
 	return nil
 }
 
-// read reads entries with blanks between them.
+// read calls put for the entries of a text without comments.
 func read(text string, o Options, put func(string, Time) error) error {
 	entry, text := word(text)
 	for entry != "" {
@@ -106,7 +105,7 @@ func read(text string, o Options, put func(string, Time) error) error {
 	return nil
 }
 
-// word splits off the first word.
+// word splits s after its first word. First is empty if there is none.
 func word(s string) (first, rest string) {
 	blank := func(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 	from := 0
@@ -120,7 +119,7 @@ func word(s string) (first, rest string) {
 	return s[from:to], s[to:]
 }
 
-// ParseTimeout reads a duration as in 90s, 10m, 1h30m, 1d, 1d12h; without a unit in seconds. 0 is for ever.
+// ParseTimeout parses a duration as in 90s, 10m, 1h30m, 1d or 1d12h. A number without a unit is in seconds. 0 means for ever.
 func ParseTimeout(s string) (time.Duration, error) {
 	var d time.Duration
 	bad := fmt.Errorf("%.40q is no timeout: write a duration as 90s, 10m, 12h or 1d, 0 for ever", s)
@@ -144,12 +143,13 @@ func ParseTimeout(s string) (time.Duration, error) {
 		}
 		d += more
 	}
-	if d > Longest {
-		return 0, fmt.Errorf("timeout %.40s is too long: use at most %dd", s, Longest/(24*time.Hour))
+	if d > maxTimeout {
+		return 0, fmt.Errorf("timeout %.40s is too long: use at most %dd", s, maxTimeout/(24*time.Hour))
 	}
 	return d, nil
 }
 
+// parse adds an entry.
 func (p *Prefixes) parse(entry string, until Time) error {
 	for n := range len(entry) {
 		switch entry[n] {
@@ -175,6 +175,7 @@ func (p *Prefixes) parse(entry string, until Time) error {
 	return nil
 }
 
+// parseRange adds a range, given the index of its hyphen.
 func (p *Prefixes) parseRange(entry string, at int, until Time) error {
 	from, err := parseAddr(entry[:at])
 	if err != nil {
@@ -193,7 +194,7 @@ func (p *Prefixes) parseRange(entry string, at int, until Time) error {
 	return nil
 }
 
-// parsePrefix reads a prefix. One of mapped IPv4 addresses (RFC 4291, 2.5.5.2) is one of IPv4.
+// parsePrefix parses a prefix. A prefix of IPv4-mapped addresses (RFC 4291, 2.5.5.2) becomes one of IPv4.
 func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 const now = Time(1000)
 
+// members returns the prefixes of a set, with the time until they expire.
 func members(p *Prefixes) (all []string) {
 	for prefix, until := range p.All() {
 		s := prefix.String()
@@ -56,6 +57,7 @@ func TestBadPrefixes(t *testing.T) {
 	for text, want := range map[string]string{
 		"192.0.2.1\n192.0.2.1/24":          "set:2: prefix 192.0.2.1/24 has bits set behind its length: write 192.0.2.0/24, or 192.0.2.1 for the address alone",
 		"\r\n\r\n2001:db8::1/32\r\n":       "set:3: prefix 2001:db8::1/32 has bits set",
+		"::ffff:0:0/95":                    "set:1: prefix ::ffff:0:0/95 has bits set",
 		"192.0.2":                          "set:1: \"192.0.2\" is no address, prefix or range",
 		"192.0.2.0/33":                     "set:1: \"192.0.2.0/33\" is no prefix",
 		"192.0.2.0/":                       "is no prefix",
@@ -89,7 +91,7 @@ func TestBadPrefixes(t *testing.T) {
 func TestParseTimeout(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"0": 0, "90": 90 * time.Second, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "250ms": 250 * time.Millisecond,
-		"1d": 24 * time.Hour, "1d12h": 36 * time.Hour, "3650d": Longest,
+		"1d": 24 * time.Hour, "1d12h": 36 * time.Hour, "3650d": maxTimeout,
 	} {
 		if got, err := ParseTimeout(s); err != nil || got != want {
 			t.Errorf("%s: %s (%v), want %s", s, got, err, want)
@@ -98,7 +100,7 @@ func TestParseTimeout(t *testing.T) {
 }
 
 func TestTime(t *testing.T) {
-	for _, d := range []time.Duration{1, time.Millisecond, time.Second, time.Hour, Longest} {
+	for _, d := range []time.Duration{1, time.Millisecond, time.Second, time.Hour, maxTimeout} {
 		for _, at := range []time.Duration{0, 1, time.Second, time.Hour + 7*time.Millisecond} {
 			end := TimeOf(at).After(d)
 			if TimeOf(at+d) >= end {
@@ -152,7 +154,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// Whatever is read, its members are read again as the same set.
+// FuzzRead looks for a text whose members do not read back as the same set.
 func FuzzRead(f *testing.F) {
 	f.Add("192.0.2.1 timeout 10m\r\n# x\n192.0.2.0/24 2001:db8::/32 ::-::7")
 	f.Add("0.0.0.0/0 ::/0 255.255.255.255 timeout 1d2h")
@@ -185,7 +187,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Ranges from random bytes, against the list of them.
+// FuzzImage compares sets of ranges from random bytes with the list of the ranges.
 func FuzzImage(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7}, uint8(0))
 	f.Add(slices.Repeat([]byte{255, 3, 254, 9}, 100), uint8(7))
@@ -194,7 +196,7 @@ func FuzzImage(f *testing.F) {
 		var probes []netip.Addr
 		for ; len(b) >= 8 && len(all) < 300; b = b[8:] {
 			var a [16]byte
-			// Bytes at the ends of an address make neighbors, those between make trees of all shapes.
+			// Random bytes at the end of an address make adjacent addresses. Those before them make trees of all shapes.
 			fill := byte(how & 128 >> 7 * 255)
 			for n := range a {
 				a[n] = fill

@@ -13,6 +13,7 @@ import (
 // Prefixes is a set of prefixes of both families. The zero value is empty.
 type Prefixes struct{ v4, v6 []span }
 
+// put adds a span. The set has to be made normal afterwards.
 func (p *Prefixes) put(v4 bool, s span) {
 	if v4 {
 		p.v4 = append(p.v4, s)
@@ -21,20 +22,21 @@ func (p *Prefixes) put(v4 bool, s span) {
 	}
 }
 
+// normal makes the spans of both families normal.
 func (p *Prefixes) normal() { p.v4, p.v6 = normal(p.v4), normal(p.v6) }
 
-// Add adds the members of another set. An address that is in both stays for the longer of the two times.
+// Add adds the members of another set. An address of both keeps the later time.
 func (p *Prefixes) Add(q *Prefixes) {
 	p.v4 = normal(slices.Concat(p.v4, q.v4))
 	p.v6 = normal(slices.Concat(p.v6, q.v6))
 }
 
-// Remove takes the addresses of another set out, from within larger prefixes too.
+// Remove removes the addresses of another set, also from within larger prefixes.
 func (p *Prefixes) Remove(q *Prefixes) {
 	p.v4, p.v6 = without(p.v4, q.v4), without(p.v6, q.v6)
 }
 
-// Missing returns a prefix of another set that is not in this one.
+// Missing returns a prefix of another set that p does not have. It is false if there is none.
 func (p *Prefixes) Missing(q *Prefixes) (netip.Prefix, bool) {
 	rest := Prefixes{without(q.v4, p.v4), without(q.v6, p.v6)}
 	for prefix := range rest.All() {
@@ -43,13 +45,13 @@ func (p *Prefixes) Missing(q *Prefixes) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// Expire takes out the members whose time is over.
+// Expire removes the members that have expired.
 func (p *Prefixes) Expire(now Time) {
-	over := func(s span) bool { return s.until <= now }
-	p.v4, p.v6 = slices.DeleteFunc(p.v4, over), slices.DeleteFunc(p.v6, over)
+	expired := func(s span) bool { return s.until <= now }
+	p.v4, p.v6 = slices.DeleteFunc(p.v4, expired), slices.DeleteFunc(p.v6, expired)
 }
 
-// Has tells whether an address is in the set, as the program in the kernel has it.
+// Has tells whether an address is a member. An IPv4-mapped IPv6 address is not the IPv4 address.
 func (p *Prefixes) Has(ip netip.Addr, now Time) bool {
 	spans := p.v6
 	if ip.Is4() {
@@ -67,7 +69,8 @@ func (p *Prefixes) Has(ip netip.Addr, now Time) bool {
 	return ok && now < spans[n].until
 }
 
-// All returns the fewest prefixes that make up the set, in order, and when they end. Those of IPv4 come first.
+// All returns the shortest list of prefixes with the same members, with the times when they expire. They are sorted, those of IPv4
+// first.
 func (p *Prefixes) All() iter.Seq2[netip.Prefix, Time] {
 	return func(yield func(netip.Prefix, Time) bool) {
 		for _, s := range p.v4 {
@@ -91,7 +94,7 @@ func (p *Prefixes) Len() (n int) {
 	return n
 }
 
-// Next returns when the first of the members with a time ends, 0 if none does.
+// Next returns after how long the next member expires, 0 if none does.
 func (p *Prefixes) Next(now Time) time.Duration {
 	next := Never
 	for _, spans := range [][]span{p.v4, p.v6} {
@@ -104,6 +107,7 @@ func (p *Prefixes) Next(now Time) time.Duration {
 	return next.Until(now)
 }
 
+// prefixes yields the prefixes of a span, of addresses with width bits. It returns false if yield does.
 func (s span) prefixes(width int, yield func(netip.Prefix, Time) bool) bool {
 	for at := s.from; ; {
 		n := at.zeros(width)
@@ -121,7 +125,7 @@ func (s span) prefixes(width int, yield func(netip.Prefix, Time) bool) bool {
 	}
 }
 
-// zeros is the number of zero bits at the end, at most width.
+// zeros returns the number of trailing zero bits of an address, at most width.
 func (a addr) zeros(width int) int {
 	if a.lo != 0 {
 		return bits.TrailingZeros64(a.lo)

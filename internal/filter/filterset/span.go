@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filterset reads the sets of the packet filter, and lays them out as the program in the kernel
-// looks them up.
+// Package filterset parses the sets of the packet filter, and encodes them as the program in the kernel looks them up.
 package filterset
 
 import (
@@ -14,39 +13,39 @@ import (
 	"time"
 )
 
-// Times are counted in units of 2^timeShift ns of CLOCK_BOOTTIME, which goes on in suspend and which no one
-// sets: a quarter of a second, 36 years in 32 bits. FILTER_TIME_SHIFT in bpf/filter/set.h.
+// timeShift says that the unit of Time is 2^28 ns, about a quarter of a second (FILTER_TIME_SHIFT in bpf/filter/set.h). 32 bits then
+// last for 36 years.
 const timeShift = 28
 
-// Time is when a member ceases to be one, or the time now, from the start of the system.
+// Time is a time on CLOCK_BOOTTIME, in units of 2^timeShift ns. That clock goes on in suspend, and nobody sets it.
 type Time uint32
 
-// Never is the end of those that stay.
+// Never is the time of members that do not expire.
 const Never Time = math.MaxUint32
 
-// TimeOf is the time when CLOCK_BOOTTIME is d.
+// TimeOf returns the Time at which CLOCK_BOOTTIME is d.
 func TimeOf(d time.Duration) Time { return Time(d >> timeShift) }
 
-// After returns when a timeout ends; 0 never does. It is up to a quarter of a second late, and not early.
+// After returns the time after a timeout, Never for 0. It is not too early, and late by up to two units.
 func (t Time) After(timeout time.Duration) Time {
 	if timeout == 0 {
 		return Never
 	}
-	// One more, since t has begun already.
+	// Add one, because the unit t has begun already.
 	end := uint64(t) + uint64(timeout+(1<<timeShift-1))>>timeShift + 1
 	return Time(min(end, uint64(Never)-1))
 }
 
-// Until returns how long it is from now to t at least: 0 for Never, and when it is over.
+// Until returns how long it is at least from now to t. It returns 0 for Never, and if t has passed.
 func (t Time) Until(now Time) time.Duration {
 	if t == Never || t <= now {
 		return 0
 	}
-	// now may be about to end.
+	// The unit now may be about to end.
 	return max(time.Duration(t-now-1)<<timeShift, 1)
 }
 
-// addr is an address of either family as a number: those of IPv4 have 32 bits of lo.
+// addr is an address as a number. One of IPv4 is in the low 32 bits of lo.
 type addr struct{ hi, lo uint64 }
 
 var (
@@ -93,7 +92,7 @@ func (a addr) ip(v4 bool) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// end returns the last address of the 2^n that begin with a.
+// end returns the last of the 2^n addresses from a on. The last n bits of a are 0.
 func (a addr) end(n int) addr {
 	if n >= 64 {
 		return addr{a.hi | (1<<(n-64) - 1), math.MaxUint64}
@@ -101,21 +100,21 @@ func (a addr) end(n int) addr {
 	return addr{a.hi, a.lo | (1<<n - 1)}
 }
 
-// span is a run of addresses, both ends included.
+// span is a range of addresses with the same time. It includes both ends.
 type span struct {
 	from, to addr
 	until    Time
 }
 
-// normal puts spans into order, apart and as few as there can be. Where some overlap the latest end wins.
-// It works in place.
+// normal returns the normal form of spans: sorted, without overlaps, and as few as possible. Where spans overlap, the latest time
+// holds. It sorts the spans in place.
 func normal(spans []span) []span {
 	byFrom := func(a, b span) int { return a.from.compare(b.from) }
 	if !slices.IsSortedFunc(spans, byFrom) {
 		slices.SortFunc(spans, byFrom)
 	}
 	out := make([]span, 0, len(spans))
-	var open latest // that begin before at, and those that end before it and were not on top since
+	var open latest // those that begin at at or before it. Ended ones are removed when they are on top.
 	var at addr
 	for n := 0; n < len(spans) || len(open) > 0; at = at.next() {
 		if len(open) == 0 {
@@ -151,7 +150,7 @@ func normal(spans []span) []span {
 	return out
 }
 
-// join appends a span that is behind all others.
+// join appends a span that follows all others. It joins it to the last one if the two touch and have the same time.
 func join(spans []span, s span) []span {
 	if n := len(spans) - 1; n >= 0 && spans[n].until == s.until && spans[n].to.next() == s.from {
 		spans[n].to = s.to
@@ -160,7 +159,7 @@ func join(spans []span, s span) []span {
 	return append(spans, s)
 }
 
-// without returns what is left of spans without the addresses of others; both are normal.
+// without returns spans without the addresses of others. Both have to be normal.
 func without(spans, others []span) []span {
 	out := make([]span, 0, len(spans)+len(others))
 	n := 0
@@ -186,7 +185,7 @@ func without(spans, others []span) []span {
 	return out
 }
 
-// latest is a heap of spans with the latest end on top.
+// latest is a heap of spans with the latest time on top.
 type latest []span
 
 func (h *latest) push(s span) {
