@@ -510,7 +510,7 @@ func TestFilterTestCommand(t *testing.T) {
 	b.filter(1, "reading /nonexistent: no such file", "test /nonexistent drop icmp")
 	b.filter(2, "use --all", "test "+path+" drop")
 	stub := b.pcapOf(frame("198.51.100.7", 0)[:13], frame("198.51.100.7", 0))
-	b.filter(0, "pass  -                 13 bytes, no Ethernet frame  (ends before what a rule asks for)\n", "test "+stub+" drop icmp")
+	b.filter(0, "pass  -                 13 bytes, no Ethernet frame  (ends before a byte that a rule reads)\n", "test "+stub+" drop icmp")
 	b.filter(0, "2 packets: 1 dropped, 1 passed\n", "test "+stub+" drop icmp")
 	path = b.pcapOf(frame("198.51.100.7", 0), frame("198.51.100.7", 53), frame("203.0.113.9", 54))
 	config := b.file("c.toml", onFt0+"[[filter.rule]]\nname = \"s\"\naction = \"drop\"\nsrc = \"@s\"\n"+

@@ -16,7 +16,7 @@ var (
 	ruleOverDesc = prometheus.NewDesc("culvert_filter_rule_over_packets_total",
 		"Packets that a rule of the filter has dropped because they were over its rate.", []string{"rule"}, nil)
 	shortDesc = prometheus.NewDesc("culvert_filter_short_packets_total",
-		"Packets that ended before what a rule of the filter asked for.", nil, nil)
+		"Packets that ended before a byte that a rule of the filter reads.", nil, nil)
 	malformedDesc = prometheus.NewDesc("culvert_filter_malformed_packets_total",
 		"Packets with an IP header that contradicts itself, which are in no set of the filter.", nil, nil)
 )

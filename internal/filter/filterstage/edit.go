@@ -13,7 +13,7 @@ import (
 
 // Edit is a change of rules, sets and protected services by hand.
 type Edit struct {
-	// Change changes the filter. What it leaves is in force once it has been checked.
+	// Change changes the filter. The result is checked before it comes into force.
 	Change func(*filterplane.Filter) error
 }
 
@@ -40,35 +40,36 @@ func (Stage) Now(inst *datapath.Instance) (stage.Checker, error) {
 	return edited{before: f.Services, services: f.Services}, nil
 }
 
-// edited are the protected services of a data plane, whoever made them, before a change and after it.
+// edited has the protected services of a data plane before a change and after it, those of the file and those made by hand.
 type edited struct{ before, services []filterplane.Service }
 
 // Name implements stage.Checker.
 func (edited) Name() string { return filterplane.Stage }
 
-// Check implements stage.Checker. What contradicts a protected service is the other stage's to find.
+// Check implements stage.Checker. The other stages find what contradicts a protected service.
 func (edited) Check(stage.Situation) error { return nil }
 
-// Protected are the services that are protected by SYN cookies: those from before, and those that the change adds.
+// Protected returns the services that are protected by SYN cookies: those from before that stay, and those that the change adds.
 func (e edited) Protected(*datapath.Instance) (before, added []netip.AddrPort, err error) {
 	return e.pick(func(filterplane.Service) bool { return true })
 }
 
-// Forwarded are the added services that are behind this host. Those from before were accepted when the host still had their
-// address: they must not keep the user from changing something else.
+// Forwarded returns the added services that are behind this host. Those from before are left out: they were accepted when the host
+// still had their addresses, and must not keep the user from changing something else.
 func (e edited) Forwarded(*datapath.Instance) (before, added []netip.AddrPort, err error) {
 	_, added, err = e.pick(func(s filterplane.Service) bool { return s.Forwarded })
 	return nil, added, err
 }
 
-func (e edited) pick(is func(filterplane.Service) bool) (before, added []netip.AddrPort, err error) {
+// pick returns the services after the change for which match is true. Before has those for which it was true before, too.
+func (e edited) pick(match func(filterplane.Service) bool) (before, added []netip.AddrPort, err error) {
 	known := make(map[netip.AddrPort]bool)
 	for _, s := range e.before {
-		known[s.Addr] = is(s)
+		known[s.Addr] = match(s)
 	}
 	for _, s := range e.services {
 		switch {
-		case !is(s):
+		case !match(s):
 		case known[s.Addr]:
 			before = append(before, s.Addr)
 		default:
@@ -78,5 +79,5 @@ func (e edited) pick(is func(filterplane.Service) bool) (before, added []netip.A
 	return before, added, nil
 }
 
-// LocateService returns the error as it is: a service that was added by hand stands in no file.
+// LocateService returns the error as it is: a service made by hand has no position in a file.
 func (edited) LocateService(_ netip.AddrPort, err error) error { return err }

@@ -15,10 +15,10 @@ import (
 	"culvert/internal/show/text"
 )
 
-// Members are what a set is to have.
+// Members are the members for a set.
 type Members filterplane.Members
 
-// Count is how many there are, in words.
+// Count returns how many members there are, as "2 entries".
 func (m Members) Count() string {
 	n := len(m.Endpoints)
 	if m.Prefixes != nil {
@@ -30,7 +30,8 @@ func (m Members) Count() string {
 	return text.Grouped(uint64(n)) + " entries"
 }
 
-// ReadMembers reads entries of a file, "-" for standard input, or else those given.
+// ReadMembers parses the entries of a file, "-" for stdin, or if file is empty the given ones. Timeout is for entries that have none
+// of their own; it may be empty.
 func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string, timeout string) (m Members, err error) {
 	o := filterset.Options{Now: filterplane.Now()}
 	if timeout != "" {
@@ -69,7 +70,7 @@ func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string,
 	return m, err
 }
 
-// Put adds the members to a set, or puts them in the place of those that it has. It returns what the set then has.
+// Put adds the members to a set or, with replace, replaces those that it has. It returns the members that the set then has.
 func (m Members) Put(inst *datapath.Instance, name string, replace bool) (now Members, err error) {
 	if m.Prefixes != nil {
 		err = filterplane.EditPrefixes(inst, name, func(p *filterset.Prefixes) (*filterset.Prefixes, error) {
@@ -91,19 +92,19 @@ func (m Members) Put(inst *datapath.Instance, name string, replace bool) (now Me
 	return now, err
 }
 
-// Bring makes a set with the members, or puts them into the one that is there, whose rules need no new program.
-func (m Members) Bring(inst *datapath.Instance, set filterplane.Set, there, replace bool) (now Members, err error) {
-	if !there {
+// Bring is Put. If the set did not exist when the caller looked, it makes the set with the members.
+func (m Members) Bring(inst *datapath.Instance, set filterplane.Set, exists, replace bool) (now Members, err error) {
+	if !exists {
 		err = filterplane.EditAndSets(inst, func(f *filterplane.Filter) error { return filter.AddSet(f, set) },
 			map[string]filterplane.Members{set.Name: filterplane.Members(m)})
-		if !errors.Is(err, filter.ErrExists) { // made by somebody else since
+		if !errors.Is(err, filter.ErrExists) { // another process may have made it since
 			return m, err
 		}
 	}
 	return m.Put(inst, set.Name, replace)
 }
 
-// compileSet reads what a file has in a set. given is false if it has no members: they are added by hand, and stay.
+// compileSet returns the members that the file has for a set. Given is false if it has none: then they are added by hand, and stay.
 func compileSet(s SetTable) (m Members, given bool, err error) {
 	if err := filter.CheckName("set", s.Name); err != nil {
 		return m, false, s.Locate("name", err)

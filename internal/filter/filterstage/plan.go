@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filterstage is the packet filter as a stage: its table of the file, compiled and brought into force.
+// Package filterstage is the packet filter as a stage. It compiles the [filter] table of the configuration file and brings it into
+// force.
 package filterstage
 
 import (
@@ -18,24 +19,24 @@ import (
 	"culvert/internal/stage"
 )
 
-// Plan is the [filter] table of a file, compiled: nothing in it can be wrong in itself any more.
+// Plan is the compiled [filter] table of a file. It is valid by itself, but may contradict what was made by hand.
 type Plan struct {
 	path   string
 	filter filterplane.Filter
-	// members are of those sets that have some in the file.
+	// members has the members of sets by name, without the sets that have none in the file.
 	members map[string]filterplane.Members
-	// places put file, line and column in front of errors about a table, by its kind and name.
-	places map[[2]string]func(key string, err error) error
+	// positions has functions by the kind and the name of a table. They add the position of a key of the table to an error.
+	positions map[[2]string]func(key string, err error) error
 }
 
-// Compile reads everything that the [filter] table of a file names; nothing for a file without one.
+// Compile compiles the [filter] table of a file, with all files that it names. The plan of a file without the table is empty.
 func Compile(file stage.File) (*Plan, error) {
 	table := stage.Table[*Table](file, Stage{})
 	p := &Plan{
-		path: file.Path, members: make(map[string]filterplane.Members), places: make(map[[2]string]func(string, error) error),
+		path: file.Path, members: make(map[string]filterplane.Members), positions: make(map[[2]string]func(string, error) error),
 	}
 	if table == nil {
-		return p, nil // what an earlier file has left goes
+		return p, nil // what an earlier file had is removed
 	}
 	for _, s := range table.Sets {
 		m, given, err := compileSet(s)
@@ -45,7 +46,7 @@ func Compile(file stage.File) (*Plan, error) {
 		if given {
 			p.members[s.Name] = filterplane.Members(m)
 		}
-		p.places[[2]string{filter.TableSet, s.Name}] = s.Locate
+		p.positions[[2]string{filter.TableSet, s.Name}] = s.Locate
 		p.filter.Sets = append(p.filter.Sets, filterplane.Set{Name: s.Name, Endpoints: s.Type == SetEndpoints, File: true})
 	}
 	for _, r := range table.Rules {
@@ -53,7 +54,7 @@ func Compile(file stage.File) (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.places[[2]string{filter.TableRule, rule.Name}] = r.Locate
+		p.positions[[2]string{filter.TableRule, rule.Name}] = r.Locate
 		p.filter.Rules = append(p.filter.Rules, rule)
 	}
 	for _, s := range table.Services {
@@ -68,7 +69,7 @@ func Compile(file stage.File) (*Plan, error) {
 		if slices.ContainsFunc(p.filter.Services, func(o filterplane.Service) bool { return o.Addr == addr }) {
 			return nil, s.Locate("address", fmt.Errorf("%s is protected a second time", addr))
 		}
-		p.places[[2]string{filter.TableProtect, addr.String()}] = s.Locate
+		p.positions[[2]string{filter.TableProtect, addr.String()}] = s.Locate
 		p.filter.Services = append(p.filter.Services, service)
 	}
 	if err := p.reaches(file.Node.Interfaces); err != nil {
@@ -77,18 +78,18 @@ func Compile(file stage.File) (*Plan, error) {
 	return p, p.check()
 }
 
-// locate puts file, line and column in front of an error.
+// locate adds the position of a *filter.FileError to it, and the path of the file to any other error.
 func (p *Plan) locate(err error) error {
 	var at *filter.FileError
 	if errors.As(err, &at) {
-		if locate := p.places[[2]string{at.Table, at.Name}]; locate != nil {
+		if locate := p.positions[[2]string{at.Table, at.Name}]; locate != nil {
 			return locate(at.Part, at.Err)
 		}
 	}
 	return fmt.Errorf("%s: %w", p.path, err)
 }
 
-// reaches refuses rules for interfaces that the data plane is not to be on, if these are known.
+// reaches refuses rules for interfaces that are not among those of the data plane. It refuses none if these are not known.
 func (p *Plan) reaches(interfaces []string) error {
 	for _, rule := range p.filter.Rules {
 		for _, name := range rule.Interfaces {
@@ -106,7 +107,7 @@ func (p *Plan) reaches(interfaces []string) error {
 // check finds the first table of the file that the data plane would refuse.
 func (p *Plan) check() error {
 	whole := p.filter
-	// A set may be one that is made by hand.
+	// A rule may use a set made by hand.
 	whole.Sets = slices.Clone(whole.Sets)
 	for _, r := range whole.Rules {
 		for _, ref := range slices.Concat(r.Src, r.Dst) {
@@ -118,7 +119,7 @@ func (p *Plan) check() error {
 	if whole.Validate() == nil {
 		return nil
 	}
-	// What is refused with some tables is refused with more.
+	// Whatever is refused is also refused with more tables. So a binary search finds the first table that is one too many.
 	var f filterplane.Filter
 	for _, kind := range []struct {
 		table string
@@ -140,7 +141,7 @@ func (p *Plan) check() error {
 	return p.locate(whole.Validate())
 }
 
-// merge puts the file's part in the place of an earlier file's.
+// merge returns the running filter with p in place of what an earlier file had.
 func (p *Plan) merge(running filterplane.Filter) (filterplane.Filter, error) {
 	merged, err := filter.Merge(running, p.filter)
 	if err == nil {
@@ -152,7 +153,7 @@ func (p *Plan) merge(running filterplane.Filter) (filterplane.Filter, error) {
 	return merged, nil
 }
 
-// Alone is the file's filter without anything made by hand, and the members of its sets, to try it.
+// Alone returns the file's filter without anything made by hand, and the members of its sets, for a filterplane.Tester.
 func (p *Plan) Alone() (*filterplane.Filter, *filterplane.TesterSets, error) {
 	alone, err := p.merge(filterplane.Filter{})
 	if err != nil {
@@ -168,6 +169,7 @@ func (p *Plan) Alone() (*filterplane.Filter, *filterplane.TesterSets, error) {
 	return &alone, sets, nil
 }
 
+// compileRule compiles a rule. Its errors have positions.
 func compileRule(r RuleTable) (filterplane.Rule, error) {
 	spec := filter.Spec{
 		Name: r.Name, Action: r.Action, Rate: string(r.Rate), Per: r.Per, Burst: string(r.Burst), Entries: r.Entries,
@@ -199,7 +201,7 @@ func compileRule(r RuleTable) (filterplane.Rule, error) {
 	return rule, err
 }
 
-// Apply brings the file's filter into force with the members of its sets: all of it, or nothing.
+// Apply brings the file's filter into force, with the members of its sets, as a whole or, on an error, not at all.
 func (p *Plan) Apply(inst *datapath.Instance, log *slog.Logger) error {
 	if err := p.reaches(inst.Configured()); err != nil {
 		return err

@@ -23,7 +23,7 @@ func (Stage) Name() string { return filterplane.Stage }
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
 
-// Plan implements stage.Stage. A file without [filter] has a plan too: what an earlier file has left goes.
+// Plan implements stage.Stage. A file without [filter] has a plan too, which removes what an earlier file had.
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }
 
 // Name implements stage.Plan.
@@ -34,7 +34,7 @@ func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 	return &prepared{p, start}, nil
 }
 
-// Check implements stage.Plan: the file's filter has to go together with what was made by hand.
+// Check implements stage.Plan: the file's filter must not contradict what was made by hand.
 func (p *Plan) Check(s stage.Situation) error {
 	if err := p.reaches(s.Interfaces); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (p *Plan) Check(s stage.Situation) error {
 	return err
 }
 
-// running is the filter of a data plane, none for none.
+// running returns the filter of a data plane. It is empty if inst is nil.
 func running(inst *datapath.Instance) (filterplane.Filter, error) {
 	if inst == nil {
 		return filterplane.Filter{}, nil
@@ -55,40 +55,41 @@ func running(inst *datapath.Instance) (filterplane.Filter, error) {
 	return filterplane.Read(inst)
 }
 
-// Protected are the services that will be protected by SYN cookies: those made by hand, and the file's.
+// Protected returns the services that are going to be protected by SYN cookies: those made by hand, and the file's.
 func (p *Plan) Protected(inst *datapath.Instance) (byHand, inFile []netip.AddrPort, err error) {
 	return p.services(inst, func(filterplane.Service) bool { return true })
 }
 
-// Forwarded are those of them that are behind this host, as they were given.
+// Forwarded returns those of them that are declared to be behind this host.
 func (p *Plan) Forwarded(inst *datapath.Instance) (byHand, inFile []netip.AddrPort, err error) {
 	return p.services(inst, func(s filterplane.Service) bool { return s.Forwarded })
 }
 
-func (p *Plan) services(inst *datapath.Instance, is func(filterplane.Service) bool) (byHand, inFile []netip.AddrPort, err error) {
+// services returns the services for which match is true.
+func (p *Plan) services(inst *datapath.Instance, match func(filterplane.Service) bool) (byHand, inFile []netip.AddrPort, err error) {
 	now, err := running(inst)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, s := range now.Services {
-		if !s.File && is(s) {
+		if !s.File && match(s) {
 			byHand = append(byHand, s.Addr)
 		}
 	}
 	for _, s := range p.filter.Services {
-		if is(s) {
+		if match(s) {
 			inFile = append(inFile, s.Addr)
 		}
 	}
 	return byHand, inFile, nil
 }
 
-// LocateService puts the position of a protected service in the file in front of an error.
+// LocateService adds the position of a protected service in the file to an error.
 func (p *Plan) LocateService(service netip.AddrPort, err error) error {
 	return p.locate(&filter.FileError{Table: filter.TableProtect, Name: service.String(), Part: "address", Err: err})
 }
 
-// prepared is a filter that needs nothing but a data plane.
+// prepared is a Plan that is ready to be applied to a data plane. It needs nothing else.
 type prepared struct {
 	*Plan
 	start stage.Start
@@ -97,7 +98,7 @@ type prepared struct {
 // Part implements stage.Prepared.
 func (p *prepared) Part() datapath.Part { return filterplane.NewPart() }
 
-// Commit implements stage.Prepared. If rest fails, the engine puts the program in front back.
+// Commit implements stage.Prepared. If rest fails, the engine brings the program before back into force.
 func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
 	if err := p.Apply(inst, p.start.Log); err != nil {
 		return err
@@ -105,29 +106,30 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 	if err := rest(); err != nil {
 		return err
 	}
-	p.tellElsewhere()
+	p.warnElsewhere()
 	return nil
 }
 
-// tellElsewhere says which services are protected as if they were on this host, and are not: no connection comes about.
-func (p *prepared) tellElsewhere() {
+// warnElsewhere logs the services that are declared to be on this host although it does not have their addresses. No client gets a
+// connection to them.
+func (p *prepared) warnElsewhere() {
 	var local []netip.AddrPort
 	for _, s := range p.filter.Services {
 		if !s.Forwarded {
 			local = append(local, s.Addr)
 		}
 	}
-	not, _ := hostaddr.Elsewhere(local) // doctor says why they cannot be seen
-	for _, s := range not {
-		p.start.Log.Warn("this host does not have the address of a protected service: no connection to it comes about until it has; "+
-			"for one behind this host set forwarded = true", "service", s)
+	elsewhere, _ := hostaddr.Elsewhere(local) // culvert doctor reports an error
+	for _, s := range elsewhere {
+		p.start.Log.Warn("this host does not have the address of a protected service: no client gets a connection to it; "+
+			"for a service behind this host set forwarded = true", "service", s)
 	}
 }
 
 // Restore implements stage.Restorer.
 func (p *prepared) Restore(inst *datapath.Instance) error { return p.Apply(inst, p.start.Log) }
 
-// Serve implements stage.Prepared: the programs need no process.
+// Serve implements stage.Prepared. The programs need no process.
 func (p *prepared) Serve(context.Context, func()) error { return nil }
 
 // Settle implements stage.Prepared.

@@ -10,25 +10,25 @@ import (
 	"culvert/internal/config"
 )
 
-// Table is [filter]. What its rules mean is checked by who carries them out, with Locate.
+// Table is the table [filter]. Compile checks what its values mean.
 type Table struct {
 	Rules    []RuleTable    `toml:"rule"`
 	Sets     []SetTable     `toml:"set"`
 	Services []ServiceTable `toml:"protect"`
 }
 
-// RuleTable is a rule; rules are asked in the file's order.
+// RuleTable is a rule. Packets meet the rules in the file's order.
 type RuleTable struct {
 	Name   string `toml:"name"`
 	Action string `toml:"action"`
-	// Expression is one of libpcap. Program is a file with one, or with what tcpdump -ddd or -dd prints;
-	// a relative path starts at this file's directory.
+	// Expression is one of libpcap's. Program is a file with an expression, or with what tcpdump -ddd or -dd prints. A relative
+	// path starts at the directory of the configuration file.
 	Expression *string `toml:"expression"`
 	Program    string  `toml:"program"`
 	// All confirms that drop is to drop every packet.
 	All        bool  `toml:"all"`
 	Interfaces Words `toml:"interfaces"`
-	// Src and Dst are sets: "@bad", "!@good".
+	// Src and Dst are references to sets, as "@bad" and "!@good".
 	Src Words `toml:"src"`
 	Dst Words `toml:"dst"`
 	// Rate, Per, Burst and Entries go with the action limit.
@@ -40,21 +40,21 @@ type RuleTable struct {
 	config.Position
 }
 
-// SetTable is a named set. Without file and entries its members are what is added by hand.
+// SetTable is a named set. Without File and Entries, its members are added by hand.
 type SetTable struct {
 	Name string `toml:"name"`
-	// Type is prefix, the default, or endpoint.
+	// Type is SetPrefixes, the default, or SetEndpoints.
 	Type string `toml:"type"`
-	// File has an entry a line; a relative path starts at this file's directory.
+	// File is a file of entries (filterset.ReadPrefixes). A relative path starts at the directory of the configuration file.
 	File    string   `toml:"file"`
 	Entries []string `toml:"entries"`
-	// Timeout is how long the entries stay; 0 is for good.
+	// Timeout is the timeout of entries that have none of their own.
 	Timeout string `toml:"timeout"`
 
 	config.Position
 }
 
-// ServiceTable is protected against floods of SYNs.
+// ServiceTable is a service that is protected against floods of SYNs.
 type ServiceTable struct {
 	Address     string `toml:"address"`
 	Forwarded   bool   `toml:"forwarded"`
@@ -64,19 +64,19 @@ type ServiceTable struct {
 	config.Position
 }
 
-// Words is one text, or a list of them.
+// Words is a list of strings. In the file it may also be a single string.
 type Words []string
 
-// UnmarshalText reads one text.
+// UnmarshalText parses a single string.
 func (w *Words) UnmarshalText(text []byte) error {
 	*w = Words{string(text)}
 	return nil
 }
 
-// Quantity is a text, or a number in its place.
+// Quantity is a string. In the file it may also be a number.
 type Quantity string
 
-// UnmarshalText reads either.
+// UnmarshalText parses either.
 func (q *Quantity) UnmarshalText(text []byte) error {
 	*q = Quantity(text)
 	return nil
@@ -88,7 +88,7 @@ const (
 	SetEndpoints = "endpoint"
 )
 
-// Check implements config.Table: it says where tables stand, and refuses what contradicts itself whatever it means.
+// Check implements config.Table. It sets the positions of tables, and refuses keys that are missing or exclude each other.
 func (f *Table) Check(in config.Position) error {
 	at := func(kind string, n int) config.Position { return in.In(fmt.Sprintf("%s[%d]", kind, n)) }
 	for n := range f.Rules {

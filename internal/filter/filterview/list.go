@@ -24,13 +24,13 @@ type Report struct {
 	// On tells whether packets go through a filter at all.
 	On    bool   `json:"on"`
 	Rules []Rule `json:"rules"`
-	// Short are packets that ended before what a rule's expression asked for, Malformed those whose IP
-	// header contradicts itself. They match no such rule.
+	// Short counts packets that end before a byte that a rule's expression reads. Malformed counts packets whose IP header
+	// contradicts itself or the frame. See filterplane.Counters.
 	Short     Traffic   `json:"short"`
 	Malformed Traffic   `json:"malformed"`
 	Sets      []Set     `json:"sets"`
 	Services  []Service `json:"services"`
-	// Top is what packets are told apart by while somebody looks for the heaviest talkers.
+	// Top is the property by which packets are attributed to talkers. It is left out while top is off.
 	Top string `json:"top,omitempty"`
 }
 
@@ -40,21 +40,21 @@ type Traffic struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Rule is a rule, and what it has matched since it was made.
+// Rule is a rule with its counters.
 type Rule struct {
 	Name   string `json:"rule"`
 	Action string `json:"action"`
-	// Words is the rule as one would type it.
+	// Words is the rule as arguments of 'culvert filter add'.
 	Words string `json:"words"`
 	// From is "file" or "hand".
 	From string `json:"from"`
+	// Traffic counts what has matched. Over counts the part of it that was over the rate; it is left out without one.
 	Traffic
-	// Over is what of it was over the rate of a limit.
 	Over       *Traffic `json:"over,omitempty"`
 	Interfaces []string `json:"interfaces"`
 	Src        []string `json:"src"`
 	Dst        []string `json:"dst"`
-	// NotAttached are those of Interfaces that the data plane is not on: no packet of theirs gets here.
+	// NotAttached are those of Interfaces that do not carry the data plane. The rule sees no packets of theirs.
 	NotAttached []string `json:"not_attached,omitempty"`
 	Expression  string   `json:"expression,omitempty"`
 	// Program is the classic BPF as tcpdump -ddd prints it.
@@ -65,14 +65,14 @@ type Rule struct {
 // Limit is the rate of a rule.
 type Limit struct {
 	Rate uint64 `json:"rate"`
-	// Unit is "packets" or "bytes", a second.
+	// Unit is "packets" or "bytes". The rate is per second.
 	Unit    string `json:"unit"`
 	Per     string `json:"per,omitempty"`
 	Burst   uint64 `json:"burst,omitempty"`
 	Entries int    `json:"entries,omitempty"`
 }
 
-// Service is protected against floods of SYNs.
+// Service is a service that is protected against floods of SYNs.
 type Service struct {
 	Address     string `json:"address"`
 	From        string `json:"from"`
@@ -81,7 +81,7 @@ type Service struct {
 	WindowScale uint8  `json:"wscale,omitempty"`
 }
 
-// collect reads the filter of a data plane, but for its sets: to count a million members takes time.
+// collect returns the filter of a data plane without its sets. To count a million members takes time.
 func collect(inst *datapath.Instance) (Report, error) {
 	r := Report{
 		Router: inst.Name(), NetNS: inst.NetNS(), Interfaces: append([]string{}, inst.Attached()...),
@@ -105,7 +105,7 @@ func collect(inst *datapath.Instance) (Report, error) {
 				out.NotAttached = append(out.NotAttached, name)
 			}
 		}
-		// The rules may have changed between the two looks.
+		// The rules may have changed between the two reads.
 		n := slices.IndexFunc(counters.Rules, func(c filterplane.RuleCount) bool { return c.Name == rule.Name })
 		if n >= 0 {
 			out.Traffic = traffic(counters.Rules[n].Matched)
@@ -128,6 +128,7 @@ func collect(inst *datapath.Instance) (Report, error) {
 
 func traffic(c filterplane.Traffic) Traffic { return Traffic{c.Packets, c.Bytes} }
 
+// from returns the value of the fields From.
 func from(file bool) string {
 	if file {
 		return "file"
@@ -135,6 +136,7 @@ func from(file bool) string {
 	return "hand"
 }
 
+// describe returns a rule without its counters.
 func describe(r filterplane.Rule) Rule {
 	out := Rule{
 		Name: r.Name, Action: string(r.Action), Words: filter.Words(r), From: from(r.File), Expression: r.Expr,
@@ -206,7 +208,7 @@ func (r Report) lines() []string {
 		lines = append(lines, t.Lines()...)
 	}
 	if n := r.Short.Packets; n > 0 {
-		lines = append(lines, "  short  "+packets(n, "")+" ended before what a rule asked for, and did not match it")
+		lines = append(lines, "  short  "+packets(n, "")+" ended before a byte that a rule reads, and did not match it")
 	}
 	if n := r.Malformed.Packets; n > 0 {
 		is := map[bool]string{true: " is", false: " are"}[n == 1]
@@ -232,12 +234,12 @@ func (r Report) lines() []string {
 	return lines
 }
 
-// packets writes a number of them, and something behind it.
-func packets(n uint64, behind string) string {
+// packets returns a number of packets in words, followed by more words.
+func packets(n uint64, more string) string {
 	if n == 1 {
-		return "1 packet" + behind
+		return "1 packet" + more
 	}
-	return text.Grouped(n) + " packets" + behind
+	return text.Grouped(n) + " packets" + more
 }
 
 func (r Report) headline() string {
@@ -252,7 +254,7 @@ func (r Report) headline() string {
 	return fmt.Sprintf("filter of %s on %s  %s", r.Router, on, what)
 }
 
-// Summary counts what a filter has in words, "" for nothing.
+// Summary returns how many rules, sets and services a filter has, in words. It is "" if there are none.
 func Summary(rules, sets, services int) string {
 	var parts []string
 	for _, p := range []struct {

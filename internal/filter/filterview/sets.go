@@ -25,21 +25,22 @@ type Set struct {
 	Name string `json:"set"`
 	// Type is "prefix" or "endpoint".
 	Type string `json:"type"`
+	// From is "file" or "hand".
 	From string `json:"from"`
-	// Count is how many entries it has.
+	// Count is the number of entries.
 	Count int `json:"count"`
-	// Rules are the names of those that ask for it.
+	// Rules are the names of the rules that use the set.
 	Rules []string `json:"rules"`
 }
 
 // Entry is a member of a set.
 type Entry struct {
 	Entry string `json:"entry"`
-	// Seconds is how long it still stays, left out if that is for good.
+	// Seconds is the time until the entry expires. It is left out for an entry that does not.
 	Seconds float64 `json:"seconds,omitempty"`
 }
 
-// timeout writes how long an entry stays, as files of entries have it. There 0 is for good.
+// timeout returns the timeout of an entry as in a file of entries. It is at least 1 s, because 0 would mean for ever.
 func (e Entry) timeout() string {
 	if e.Seconds == 0 {
 		return ""
@@ -48,13 +49,14 @@ func (e Entry) timeout() string {
 	return " timeout " + max(d, time.Second).String()
 }
 
+// collectSets returns the sets of a data plane, whose filter is f.
 func collectSets(inst *datapath.Instance, f filterplane.Filter) ([]Set, error) {
 	all := []Set{}
 	for _, s := range f.Sets {
 		out := Set{Name: s.Name, Type: setType(s), From: from(s.File), Rules: []string{}}
 		for _, r := range f.Rules {
-			asks := func(ref filterplane.SetRef) bool { return ref.Set == s.Name }
-			if slices.ContainsFunc(slices.Concat(r.Src, r.Dst), asks) {
+			uses := func(ref filterplane.SetRef) bool { return ref.Set == s.Name }
+			if slices.ContainsFunc(slices.Concat(r.Src, r.Dst), uses) {
 				out.Rules = append(out.Rules, r.Name)
 			}
 		}
@@ -75,7 +77,7 @@ func setType(s filterplane.Set) string {
 	return "prefix"
 }
 
-// countEntries counts those whose time is not over.
+// countEntries returns the number of a set's entries that have not expired.
 func countEntries(inst *datapath.Instance, s filterplane.Set) (int, error) {
 	now := filterplane.Now()
 	if s.Endpoints {
@@ -110,7 +112,7 @@ func setLines(sets []Set) []string {
 	return t.Lines()
 }
 
-// ListSets writes which sets a data plane has.
+// ListSets writes the sets of a data plane.
 func ListSets(on string, asJSON bool, out io.Writer) error {
 	inst, err := Open(on)
 	if err != nil {
@@ -139,7 +141,7 @@ func ListSets(on string, asJSON bool, out io.Writer) error {
 	return err
 }
 
-// ListSet writes the entries of a set, as a file of entries.
+// ListSet writes the entries of a set in the format of a file of entries, or as JSON.
 func ListSet(on, name string, asJSON bool, out io.Writer) error {
 	inst, err := Open(on)
 	if err != nil {
@@ -180,7 +182,7 @@ func ListSet(on, name string, asJSON bool, out io.Writer) error {
 	return w.Flush()
 }
 
-// readEntries lists members in order, without those whose time is over.
+// readEntries returns the members of a set, sorted, without expired ones.
 func readEntries(inst *datapath.Instance, s filterplane.Set) ([]Entry, error) {
 	now := filterplane.Now()
 	entries := []Entry{}

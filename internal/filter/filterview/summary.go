@@ -11,7 +11,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// summary is a frame in some words: who to whom, what, how long.
+// summary returns a frame in words: its addresses, its protocols and its length.
 func summary(frame []byte) string {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{NoCopy: true, Lazy: true})
 	var words []string
@@ -26,7 +26,7 @@ func summary(frame []byte) string {
 		case *layers.ARP:
 			words = replaceLast(words, "arp")
 		case *layers.IPv4:
-			if l.SrcIP == nil { // cut off before
+			if l.SrcIP == nil { // truncated
 				break
 			}
 			src, dst = l.SrcIP.String(), l.DstIP.String()
@@ -69,7 +69,7 @@ func replaceLast(words []string, word string) []string {
 	return words
 }
 
-// dashed puts dashes into EchoRequest.
+// dashed converts EchoRequest to echo-request.
 func dashed(name string) string {
 	var b strings.Builder
 	for n, r := range name {

@@ -19,20 +19,20 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// TopOptions say which talkers to look for.
+// TopOptions are options for Top.
 type TopOptions struct {
-	// On is the data plane, "" for the only one.
+	// On is the name of the data plane, "" for the only one.
 	On string
-	// By is what packets are told apart by: src, dst, prefix or port.
+	// By is the property by which packets are attributed to talkers: src, dst, prefix or port.
 	By string
 	// Count is how many talkers to show at most.
 	Count int
-	// Once looks for the length of the windows, writes one list and ends. So does everything but a terminal.
+	// Once waits until the windows are full, writes one list and ends. JSON implies it, and so does an Out that is no terminal.
 	Once, JSON bool
 	Out        io.Writer
 }
 
-// Top shows the heaviest talkers of the last seconds. Packets are told apart as long as it runs.
+// Top shows the heaviest talkers of the last seconds. The filter counts talkers only while Top runs.
 func Top(ctx context.Context, o TopOptions) (err error) {
 	by, err := filter.ParseBy(o.By)
 	switch {
@@ -46,7 +46,7 @@ func Top(ctx context.Context, o TopOptions) (err error) {
 		return err
 	}
 	defer inst.Close()
-	t := &topper{o: o, inst: inst, by: by}
+	t := &topView{o: o, inst: inst, by: by}
 	defer func() {
 		if off := t.turnOff(); err == nil {
 			err = off
@@ -64,9 +64,9 @@ func Top(ctx context.Context, o TopOptions) (err error) {
 	return t.write()
 }
 
-// look waits until the windows are full, and reads them. Another top by the same that ends meanwhile turns it off: it is
-// turned on again then.
-func (t *topper) look(ctx context.Context, wait time.Duration) (s filterplane.TopSample, err error) {
+// look turns top on, waits, and reads the windows. Another 'filter top' that ends meanwhile may turn top off. Then look turns it on
+// again.
+func (t *topView) look(ctx context.Context, wait time.Duration) (s filterplane.TopSample, err error) {
 	for range 2 {
 		if err := t.turnOn(); err != nil {
 			return s, err
@@ -83,7 +83,7 @@ func (t *topper) look(ctx context.Context, wait time.Duration) (s filterplane.To
 	return s, err
 }
 
-// TopOff ends what a 'culvert filter top' that was killed has left on.
+// TopOff turns top off, which a 'culvert filter top' that was killed leaves on.
 func TopOff(on string) error {
 	inst, err := Open(on)
 	if err != nil {
@@ -96,15 +96,16 @@ func TopOff(on string) error {
 	})
 }
 
-type topper struct {
+type topView struct {
 	o      TopOptions
 	inst   *datapath.Instance
 	by     filterplane.TopBy
-	mine   bool // this process has turned it on
+	mine   bool // this process has turned top on
 	sample filterplane.TopSample
 }
 
-func (t *topper) turnOn() error {
+// turnOn turns top on. It is an error if it is on by another property.
+func (t *topView) turnOn() error {
 	f, err := filterplane.Read(t.inst)
 	if err != nil || f.Top == t.by {
 		return err
@@ -120,7 +121,8 @@ func (t *topper) turnOn() error {
 	})
 }
 
-func (t *topper) turnOff() error {
+// turnOff turns top off if this process has turned it on.
+func (t *topView) turnOff() error {
 	if !t.mine {
 		return nil
 	}
@@ -137,15 +139,15 @@ type Talkers struct {
 	Router  string  `json:"router"`
 	By      string  `json:"by"`
 	Seconds float64 `json:"seconds"`
-	// Packets and Bytes are of all.
+	// Packets and Bytes are those of all talkers together.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
-	// Others is how many packets anybody who is not listed can have sent at most.
+	// Others is how many packets a talker that is not listed has sent at most.
 	Others  uint64   `json:"others_at_most"`
 	Talkers []Talker `json:"talkers"`
 }
 
-// Talker is one of them. It has sent at most Packets, and at least Packets less Error.
+// Talker is a talker. It has sent at most Packets packets, and at least Packets - Error.
 type Talker struct {
 	Name    string `json:"talker"`
 	Packets uint64 `json:"packets"`
@@ -153,7 +155,7 @@ type Talker struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-func (t *topper) talkers() Talkers {
+func (t *topView) talkers() Talkers {
 	first, others := t.sample.First(t.o.Count)
 	out := Talkers{
 		Router: t.inst.Name(), By: t.o.By, Seconds: (t.sample.To - t.sample.From).Seconds(),
@@ -165,9 +167,10 @@ func (t *topper) talkers() Talkers {
 	return out
 }
 
-// protocols that have a name of their own.
+// protocols has the names of IP protocols.
 var protocols = map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 47: "gre", 50: "esp", 58: "icmp6", 132: "sctp"}
 
+// keyName returns the name of a talker.
 func keyName(k talkers.Key, by filterplane.TopBy) string {
 	switch {
 	case !k.IP:
@@ -187,7 +190,7 @@ func keyName(k talkers.Key, by filterplane.TopBy) string {
 	return name
 }
 
-func (t *topper) write() error {
+func (t *topView) write() error {
 	all := t.talkers()
 	if t.o.JSON {
 		return show.JSON(t.o.Out, all)
@@ -201,6 +204,7 @@ func (t Talkers) headline() string {
 		text.Short(t.rate(t.Packets)), text.Short(8*t.rate(t.Bytes)))
 }
 
+// rate returns n per second.
 func (t Talkers) rate(n uint64) float64 {
 	if t.Seconds == 0 {
 		return 0
@@ -225,7 +229,7 @@ func (t Talkers) table(indent string) *text.Table {
 	return table
 }
 
-// rest says what can be missing.
+// rest returns the lines after the table: how much a talker that is not listed has sent at most.
 func (t Talkers) rest() []string {
 	switch {
 	case t.Packets == 0:
@@ -238,7 +242,7 @@ func (t Talkers) rest() []string {
 	}
 }
 
-func (t *topper) view(th screen.Theme, width int) []screen.Line {
+func (t *topView) view(th screen.Theme, width int) []screen.Line {
 	all := t.talkers()
 	lines := []screen.Line{th.TitleLine("culvert filter top "+all.headline(), time.Now().Format(time.TimeOnly), width), {Style: th.Plain}}
 	for n, line := range all.table("").Lines() {

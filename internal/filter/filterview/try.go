@@ -21,49 +21,49 @@ import (
 	"culvert/internal/show/text"
 )
 
-// TestOptions say what to try, and on which packets.
+// TestOptions are options for Test.
 type TestOptions struct {
-	// On is the data plane whose rules and sets are meant, "" for the only one.
+	// On is the name of the data plane whose rules and sets are tested, "" for the only one.
 	On string
-	// Filter is tried in the place of the running one, unless it is nil; with the running sets, or with its own
-	// if Members is not nil.
+	// Filter, unless it is nil, is tested in place of the rules of the data plane. Its sets are those of the data plane, or those
+	// in Members if that is not nil.
 	Filter  *filterplane.Filter
 	Members *filterplane.TesterSets
-	// Path is a pcap or pcapng file, "-" for standard input.
+	// Path is a pcap or pcapng file, "-" for Stdin.
 	Path  string
 	Stdin io.Reader
-	// Interface is one of this network namespace that the packets come in by, "" for none that a rule names.
+	// Interface is the interface of this network namespace by which the packets come in, "" for one that no rule names.
 	Interface string
 	Out       io.Writer
 	JSON      bool
 }
 
-// Only is a filter of one rule.
+// Only returns a filter with one rule.
 func Only(r filterplane.Rule) *filterplane.Filter {
 	return &filterplane.Filter{Rules: []filterplane.Rule{r}}
 }
 
-// Tried is a packet, and what became of it.
-type Tried struct {
-	Number int       `json:"number"`
+// Result is what the filter does with a packet of the file.
+type Result struct {
+	Number int       `json:"number"` // from 1
 	Time   time.Time `json:"time"`
-	// Length is the packet's, Captured what the file has of it, if that is less.
+	// Length is the length of the packet in bytes. Captured is how many of them the file has, if not all.
 	Length   int    `json:"length"`
 	Captured int    `json:"captured,omitempty"`
 	Summary  string `json:"summary"`
 	// Verdict is "drop" or "pass".
 	Verdict string `json:"verdict"`
-	// Rule is the one that decided, left out if none did.
+	// Rule is the rule that decided. It is left out if none did.
 	Rule string `json:"rule,omitempty"`
-	// Reason is why it is dropped before any rule is asked, left out if it is not.
+	// Reason is why the packet is dropped before any rule sees it. It is left out for other packets.
 	Reason string `json:"reason,omitempty"`
-	// Matched are all rules that took the packet, in their order.
+	// Matched are the rules that matched, in their order.
 	Matched   []string `json:"matched"`
 	Short     bool     `json:"short,omitempty"`
 	Malformed bool     `json:"malformed,omitempty"`
 }
 
-// Totals add up what became of the packets of a file.
+// Totals are the numbers of packets in the file. Cut counts those of which the file has only a part.
 type Totals struct {
 	Packets   int         `json:"packets"`
 	Dropped   int         `json:"dropped"`
@@ -74,7 +74,7 @@ type Totals struct {
 	Rules     []RuleTotal `json:"rules"`
 }
 
-// RuleTotal is how many packets a rule took, and how many of these it decided on.
+// RuleTotal is how many packets matched a rule, and on how many of them it decided.
 type RuleTotal struct {
 	Rule    string `json:"rule"`
 	Matched int    `json:"matched"`
@@ -82,7 +82,7 @@ type RuleTotal struct {
 	words   string
 }
 
-// Test runs the packets of a file through a filter that is attached nowhere.
+// Test runs the packets of a file through a filter, and writes the verdicts. It does not affect a running filter.
 func Test(o TestOptions) error {
 	name, in := "standard input", o.Stdin
 	if o.Path != "-" {
@@ -114,7 +114,7 @@ func Test(o TestOptions) error {
 	return errors.Join(r.all(name, packets), out.Flush())
 }
 
-// tester loads the filter that is meant.
+// tester loads the filter that is to be tested, and returns it too.
 func (o TestOptions) tester() (f filterplane.Filter, t *filterplane.Tester, err error) {
 	if o.Members != nil {
 		t, err = filterplane.NewTesterWithSets(*o.Filter, *o.Members)
@@ -124,9 +124,9 @@ func (o TestOptions) tester() (f filterplane.Filter, t *filterplane.Tester, err 
 	switch {
 	case err == nil:
 		defer inst.Close()
-	case o.Filter == nil || o.On != "" || asksForSets(*o.Filter):
+	case o.Filter == nil || o.On != "" || usesSets(*o.Filter):
 		return f, nil, err
-	default: // rules without sets need nobody's
+	default: // rules without sets need no data plane
 		inst = nil
 	}
 	if o.Filter != nil {
@@ -138,7 +138,7 @@ func (o TestOptions) tester() (f filterplane.Filter, t *filterplane.Tester, err 
 	return f, t, err
 }
 
-func asksForSets(f filterplane.Filter) bool {
+func usesSets(f filterplane.Filter) bool {
 	for _, r := range f.Rules {
 		if len(r.Src)+len(r.Dst) > 0 {
 			return true
@@ -147,12 +147,13 @@ func asksForSets(f filterplane.Filter) bool {
 	return false
 }
 
-// packetReader is what readers of either format have.
+// packetReader reads the packets of a file of either format.
 type packetReader interface {
 	LinkType() layers.LinkType
 	ReadPacketData() ([]byte, gopacket.CaptureInfo, error)
 }
 
+// openPcap returns a reader for a pcap or pcapng file of Ethernet frames.
 func openPcap(r *bufio.Reader) (p packetReader, err error) {
 	// A section header block begins every pcapng file.
 	if head, peek := r.Peek(4); peek == nil && string(head) == "\x0a\x0d\x0d\x0a" {
@@ -171,16 +172,17 @@ func openPcap(r *bufio.Reader) (p packetReader, err error) {
 	return p, nil
 }
 
+// runner runs packets through a tester and writes the results.
 type runner struct {
 	o      TestOptions
 	tester *filterplane.Tester
 	out    io.Writer
-	start  time.Time
+	start  time.Time // of the first packet
 	totals Totals
-	wrote  bool
+	wrote  bool // a packet
 }
 
-// all ends what it writes also if it cannot go on.
+// all runs all packets. If it fails halfway, the JSON that it writes is complete and has the error.
 func (r *runner) all(name string, packets packetReader) error {
 	if r.o.JSON {
 		fmt.Fprint(r.out, `{"packets": [`)
@@ -210,6 +212,7 @@ func (r *runner) all(name string, packets packetReader) error {
 	return errors.Join(failed, err)
 }
 
+// each runs and writes the packets one by one.
 func (r *runner) each(name string, packets packetReader) error {
 	for n := 1; ; n++ {
 		frame, info, err := packets.ReadPacketData()
@@ -223,7 +226,7 @@ func (r *runner) each(name string, packets packetReader) error {
 		if err != nil {
 			return fmt.Errorf("packet %d of %s: %w", n, name, err)
 		}
-		t := Tried{
+		t := Result{
 			Number: n, Time: info.Timestamp.UTC(), Length: info.Length, Summary: summary(frame), Verdict: string(v.Action),
 			Rule: v.Rule, Reason: v.Reason, Matched: append([]string{}, v.Matched...), Short: v.Short, Malformed: v.Malformed,
 		}
@@ -237,7 +240,7 @@ func (r *runner) each(name string, packets packetReader) error {
 	}
 }
 
-// ethernetHeader is the least that the kernel runs a program on (ETH_HLEN). A driver hands over nothing shorter.
+// ethernetHeader is the length of the shortest frame that the kernel runs a program on (ETH_HLEN). Drivers pass on no shorter ones.
 const ethernetHeader = 14
 
 func (r *runner) judge(frame []byte) (filterplane.Verdict, error) {
@@ -247,7 +250,7 @@ func (r *runner) judge(frame []byte) (filterplane.Verdict, error) {
 	return r.tester.Run(frame, r.o.Interface)
 }
 
-func (r *runner) count(t Tried) {
+func (r *runner) count(t Result) {
 	c := &r.totals
 	c.Packets++
 	if t.Verdict == string(filterplane.Drop) {
@@ -255,13 +258,14 @@ func (r *runner) count(t Tried) {
 	} else {
 		c.Passed++
 	}
-	for _, x := range []struct {
-		is bool
-		n  *int
-	}{{t.Captured != 0, &c.Cut}, {t.Short, &c.Short}, {t.Malformed, &c.Malformed}} {
-		if x.is {
-			*x.n++
-		}
+	if t.Captured != 0 {
+		c.Cut++
+	}
+	if t.Short {
+		c.Short++
+	}
+	if t.Malformed {
+		c.Malformed++
 	}
 	for n := range c.Rules {
 		for _, name := range t.Matched {
@@ -275,7 +279,7 @@ func (r *runner) count(t Tried) {
 	}
 }
 
-func (r *runner) write(t Tried) error {
+func (r *runner) write(t Result) error {
 	if r.o.JSON {
 		b, err := marshal(t)
 		if err != nil {
@@ -305,7 +309,7 @@ func (r *runner) write(t Tried) error {
 	return err
 }
 
-// marshal writes JSON in one line, as it is read: nobody puts it into a page of HTML.
+// marshal encodes JSON in one line. It does not escape characters for HTML.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -314,8 +318,8 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), err
 }
 
-// also is what else there is to say of a packet.
-func also(t Tried) string {
+// also returns what else is known about a packet, in words.
+func also(t Result) string {
 	var parts []string
 	var others []string
 	for _, name := range t.Matched {
@@ -330,7 +334,7 @@ func also(t Tried) string {
 		parts = append(parts, t.Reason)
 	}
 	if t.Short {
-		parts = append(parts, "ends before what a rule asks for")
+		parts = append(parts, "ends before a byte that a rule reads")
 	}
 	if t.Malformed {
 		parts = append(parts, "malformed")
@@ -350,8 +354,8 @@ func (r *runner) writeTotals() error {
 	}
 	lines = append(lines, t.Lines()...)
 	if c.Cut > 0 {
-		lines = append(lines, fmt.Sprintf("  %d were cut when they were captured: rules that look at what is missing, or at lengths, "+
-			"may say otherwise", c.Cut))
+		lines = append(lines, fmt.Sprintf("  %d were truncated when they were captured: rules that read the rest, or lengths, "+
+			"may decide otherwise", c.Cut))
 	}
 	_, err := fmt.Fprintln(r.out, strings.Join(lines, "\n"))
 	return err

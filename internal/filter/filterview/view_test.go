@@ -65,7 +65,7 @@ func TestListText(t *testing.T) {
   RULE      PACKETS  BYTES  OVER  FROM  WHAT
   noicmp  1,234,567  121MB        hand  drop icmp  (not attached: eth8, eth9)
   dns            10   640B     4  file  limit 1kpps 'udp port 53'
-  short  3 packets ended before what a rule asked for, and did not match it
+  short  3 packets ended before a byte that a rule reads, and did not match it
   malformed  1 packet with a header that contradicts itself is in no set
   set bad  1,000,000 entries  prefix    from file  for noicmp
   set x            1 entry    endpoint  from hand
@@ -82,22 +82,44 @@ func TestListText(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	const eth = "020000000001" + "020000000002"
-	for frame, want := range map[string]string{
-		"": "0 bytes, no Ethernet frame",
-		eth + "0806" + "0001080006040001" + strings.Repeat("00", 20): "02:00:00:00:00:02 > 02:00:00:00:00:01 arp, 42 bytes",
-		eth + "0800" + "45": "02:00:00:00:00:02 > 02:00:00:00:00:01 ethertype 0x0800, 15 bytes",
-		eth + "8100" + "0064" + "0800" + "4500001c000000004011" + "0000" + "c0000201" + "c0000202" + "04d2003500080000":                  "192.0.2.1:1234 > 192.0.2.2:53 vlan 100 udp, 46 bytes",
-		eth + "0800" + "4500001c000020b94011" + "0000" + "c0000201" + "c0000202" + "04d2003500080000":                                    "192.0.2.1 > 192.0.2.2 udp fragment at 1480, 42 bytes",
-		eth + "86dd" + "6000000000083aff" + "20010db8000000000000000000000001" + "20010db8000000000000000000000002" + "8000000000000000": "2001:db8::1 > 2001:db8::2 icmp6 echo-request, 62 bytes",
-		eth + "0800" + "45000028000000004006" + "0000" + "c0000201" + "c0000202" + "04d20050000000000000000050120000" + "00000000":       "192.0.2.1:1234 > 192.0.2.2:80 tcp syn,ack, 54 bytes",
-		eth + "88cc" + "0000": "02:00:00:00:00:02 > 02:00:00:00:00:01 ethertype 0x88cc, 16 bytes",
+	const ip4, ip6 = "c0000201" + "c0000202", "20010db8000000000000000000000001" + "20010db8000000000000000000000002"
+	for _, tt := range []struct{ name, frame, want string }{
+		{"nothing", "", "0 bytes, no Ethernet frame"},
+		{
+			"ARP", eth + "0806" + "0001080006040001" + strings.Repeat("00", 20),
+			"02:00:00:00:00:02 > 02:00:00:00:00:01 arp, 42 bytes",
+		},
+		{
+			"IPv4, truncated", eth + "0800" + "45",
+			"02:00:00:00:00:02 > 02:00:00:00:00:01 ethertype 0x0800, 15 bytes",
+		},
+		{
+			"UDP in a VLAN", eth + "8100" + "0064" + "0800" + "4500001c000000004011" + "0000" + ip4 + "04d2003500080000",
+			"192.0.2.1:1234 > 192.0.2.2:53 vlan 100 udp, 46 bytes",
+		},
+		{
+			"a second fragment", eth + "0800" + "4500001c000020b94011" + "0000" + ip4 + "04d2003500080000",
+			"192.0.2.1 > 192.0.2.2 udp fragment at 1480, 42 bytes",
+		},
+		{
+			"ICMPv6", eth + "86dd" + "6000000000083aff" + ip6 + "8000000000000000",
+			"2001:db8::1 > 2001:db8::2 icmp6 echo-request, 62 bytes",
+		},
+		{
+			"TCP flags", eth + "0800" + "45000028000000004006" + "0000" + ip4 + "04d20050000000000000000050120000" + "00000000",
+			"192.0.2.1:1234 > 192.0.2.2:80 tcp syn,ack, 54 bytes",
+		},
+		{
+			"LLDP", eth + "88cc" + "0000",
+			"02:00:00:00:00:02 > 02:00:00:00:00:01 ethertype 0x88cc, 16 bytes",
+		},
 	} {
-		b, err := hex.DecodeString(frame)
+		b, err := hex.DecodeString(tt.frame)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if got := summary(b); got != want {
-			t.Errorf("%s: %s, want %s", frame, got, want)
+		if got := summary(b); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
@@ -168,12 +190,12 @@ func TestEntryTimeout(t *testing.T) {
 	}
 }
 
-// cutShort is a file of packets that breaks off.
-type cutShort struct{ frames [][]byte }
+// truncatedFile is a file that ends within a packet.
+type truncatedFile struct{ frames [][]byte }
 
-func (*cutShort) LinkType() layers.LinkType { return layers.LinkTypeEthernet }
+func (*truncatedFile) LinkType() layers.LinkType { return layers.LinkTypeEthernet }
 
-func (c *cutShort) ReadPacketData() ([]byte, gopacket.CaptureInfo, error) {
+func (c *truncatedFile) ReadPacketData() ([]byte, gopacket.CaptureInfo, error) {
 	if len(c.frames) == 0 {
 		return nil, gopacket.CaptureInfo{}, io.ErrUnexpectedEOF
 	}
@@ -182,11 +204,12 @@ func (c *cutShort) ReadPacketData() ([]byte, gopacket.CaptureInfo, error) {
 	return f, gopacket.CaptureInfo{CaptureLength: len(f), Length: len(f)}, nil
 }
 
-func TestTryShortFrames(t *testing.T) {
+// TestShortFrames has frames that are too short for the kernel to run a program on.
+func TestShortFrames(t *testing.T) {
 	for _, asJSON := range []bool{true, false} {
 		var out bytes.Buffer
 		r := runner{o: TestOptions{JSON: asJSON}, out: &out}
-		err := r.all("x.pcap", &cutShort{[][]byte{{}, make([]byte, 13)}})
+		err := r.all("x.pcap", &truncatedFile{[][]byte{{}, make([]byte, 13)}})
 		if err == nil || err.Error() != "reading packet 3 of x.pcap: unexpected EOF" {
 			t.Errorf("got %v", err)
 		}
@@ -197,7 +220,7 @@ func TestTryShortFrames(t *testing.T) {
 			continue
 		}
 		var got struct {
-			Packets []Tried
+			Packets []Result
 			Totals  Totals
 			Error   string
 		}

@@ -15,32 +15,31 @@ import (
 	"culvert/internal/show/text"
 )
 
-// WatchOptions say what to watch, and how.
+// WatchOptions are options for Watch.
 type WatchOptions struct {
-	// On is the data plane, "" for the only one.
+	// On is the name of the data plane, "" for the only one.
 	On       string
 	Interval time.Duration
-	// Count ends the watching after so many intervals and asks for lines; 0 is endless.
+	// Count is after how many intervals Watch ends, 0 for never. Unless it is 0, Watch writes lines.
 	Count int
-	// Out gets a full-screen table if it is a terminal, lines otherwise.
+	// Out gets a full-screen table if it is a terminal, and lines otherwise.
 	Out io.Writer
 }
 
-// sample is what the rules had counted at one time.
+// sample holds the rules with their counters at a time.
 type sample struct {
 	at time.Time
 	Report
 }
 
-// speed is what a rule did between two samples.
+// speed is how fast the counters of a rule grow.
 type speed struct {
-	rule Rule
-	// packets, bits and over are rates a second; moved is whether there were any packets.
-	packets, bits, over float64
-	moved               bool
+	rule                Rule
+	packets, bits, over float64 // per second
+	moved               bool    // the rule has matched packets
 }
 
-// Watch shows how fast the rules of a data plane match until ctx ends or the user leaves.
+// Watch shows how fast the counters of rules grow, until ctx ends or the user leaves.
 func Watch(ctx context.Context, o WatchOptions) error {
 	if err := screen.Check(o.Interval, o.Count); err != nil {
 		return err
@@ -65,14 +64,14 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	return watchLines(ctx, o, first, look)
 }
 
-// lookAt reads the filter again: who watches need not know of changes.
+// lookAt reads the filter. The rules may be others than before.
 func lookAt(inst *datapath.Instance) (sample, error) {
 	r, err := collect(inst)
 	return sample{time.Now(), r}, err
 }
 
-// speeds compares two samples. A rule that the first does not know, or that has been made anew since, has
-// moved nothing that is known how long it took.
+// speeds returns the speeds of the rules of now, given an earlier sample. A rule that was added or replaced since then has speed 0:
+// nobody knows when.
 func speeds(last, now sample) []speed {
 	seconds := now.at.Sub(last.at).Seconds()
 	before := make(map[string]Rule)
@@ -130,7 +129,7 @@ func writeMoved(out io.Writer, at time.Time, all []speed) error {
 	return nil
 }
 
-// scrolled is a live table whose title and head stay.
+// scrolled returns a live table with a fixed title and head. Look reads the next sample.
 func scrolled(lines func(t screen.Theme, width int) []screen.Line, look func() (func(), error)) screen.View {
 	return screen.View{
 		Lines: func(t screen.Theme, width, _ int) []screen.Line { return lines(t, width) },
@@ -140,7 +139,7 @@ func scrolled(lines func(t screen.Theme, width int) []screen.Line, look func() (
 	}
 }
 
-// watched is what the live table shows.
+// watched holds the two samples of a live table.
 type watched struct {
 	o         WatchOptions
 	last, now sample
