@@ -44,7 +44,8 @@ const lenShift = 12
 // chunkSize is the number of instructions from which on a function takes no further rule.
 const chunkSize = 6000
 
-// Functions of bpf/filter/*.h. The rules call the first group; the program calls the second group before and after the rules.
+// Functions of bpf/filter/*.h. fnRules holds the rules, which call the rest of the first group. The program calls the second group
+// before the rules and after them.
 const (
 	fnRules    = "filter_rules"
 	fnHit      = "filter_hit"

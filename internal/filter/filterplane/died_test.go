@@ -130,7 +130,7 @@ func TestFilterUnreadable(t *testing.T) {
 	again, err := datapath.Attach(datapath.Options{Name: "f", Interfaces: []string{"v0", "v2"}, Parts: []datapath.Part{NewPart()}})
 	if err == nil {
 		again.Close()
-		t.Error("attached in its place")
+		t.Error("attached in spite of that")
 	}
 	if now := testbed.XDPProgram(t, "v0"); now != before {
 		t.Errorf("v0 carries program %d, not %d", now, before)

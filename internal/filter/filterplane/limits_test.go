@@ -119,9 +119,9 @@ func (b *limitBed) run(t *testing.T, frame []byte, times int) {
 // passed returns how many packets of limit n have passed, and how many were over its rate.
 func (b *limitBed) passed(t *testing.T, n uint32) (passed, over bpfobj.FilterCounter) {
 	t.Helper()
-	for place, to := range map[uint32]*bpfobj.FilterCounter{2 + 2*n: &passed, 3 + 2*n: &over} {
+	for counter, to := range map[uint32]*bpfobj.FilterCounter{counterRules + 2*n: &passed, counterRules + 2*n + 1: &over} {
 		var each []bpfobj.FilterCounter
-		if err := b.counts.Lookup(place, &each); err != nil {
+		if err := b.counts.Lookup(counter, &each); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range each {
@@ -263,9 +263,9 @@ func slow(r Rate) Rate {
 func TestFilterLimitKeys(t *testing.T) {
 	b := newLimitBed(t)
 	type step struct {
-		src, dst string
+		src, dst string // empty for ARP
 		size     int
-		want     int // of 100
+		want     int // how many of 100 frames pass
 	}
 	arp := func(n uint32) []byte {
 		f := make([]byte, 60)
@@ -274,9 +274,9 @@ func TestFilterLimitKeys(t *testing.T) {
 		return f
 	}
 	const d4, d6 = "198.51.100.1", "2001:db8:ffff::1"
-	for n, c := range []struct {
+	for n, c := range []struct { // n becomes the number of the limit
 		name  string
-		rate  Rate
+		rate  Rate // with a burst of 10 packets and no refill, unless it says otherwise
 		steps []step
 	}{
 		{"burst of packets", Rate{Burst: 17}, []step{{"192.0.2.1", d4, 60, 17}, {"192.0.2.2", d4, 60, 0}, {"2001:db8::1", d6, 80, 0}}},

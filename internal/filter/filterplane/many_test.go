@@ -23,7 +23,7 @@ func TestFilterManyRules(t *testing.T) {
 		"port":           {1000, "port %d"},
 		"deep":           {1000, "udp[%d:2] = 1 and greater %[1]d"},
 		"tcp flags":      {1000, "tcp port %d and tcp[tcpflags] & tcp-syn != 0"},
-		"fixed place":    {1000, "ether[%d:2] = 77"},
+		"fixed offset":   {1000, "ether[%d:2] = 77"},
 		"most there are": {maxRules - 1, "ip6 and ether[20] = %d"},
 	} {
 		rules := make([]Rule, 0, c.rules+1)

@@ -187,7 +187,7 @@ func TestFilterTopBounds(t *testing.T) {
 			}
 			for k := range c.found {
 				if at, ok := shown[talkers.Key{IP: true, Prefix: netip.PrefixFrom(addr(k), 32)}]; !ok || at >= c.found+c.found/10 {
-					t.Errorf("sender %d is at place %d (%v) of the list", k, at, ok)
+					t.Errorf("sender %d is number %d (%v) in the list", k, at, ok)
 				}
 			}
 			t.Logf("%d keys, %d talkers, heaviest %+v, missing at most %d, heaviest missing %d", len(exact), len(top.Talkers),

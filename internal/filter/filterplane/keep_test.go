@@ -65,7 +65,7 @@ func TestFilterLimitAndTopStay(t *testing.T) {
 					t.Fatal("never read in time")
 				}
 			}
-			// Another rate begins anew.
+			// With another rate the limit starts again.
 			passed, limit.Rate = 0, &Rate{Rate: 1, Burst: 20, Per: PerSrc}
 			start = time.Now()
 			mustEdit(t, inst, func(f *Filter) { f.Rules[0] = limit })
