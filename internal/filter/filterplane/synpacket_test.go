@@ -284,39 +284,44 @@ func TestFilterSynPassesThrough(t *testing.T) {
 	testbed.StartWebServer(t, netip.MustParseAddrPort("[::]:80"))
 	command(t, "", "ip", "route", "add", "local", "198.51.100.9/32", "dev", "lo")
 	command(t, "", "ip", "route", "add", "blackhole", "198.51.100.10/32")
-	to := make(map[string]netip.AddrPort)
+	addresses := []struct {
+		name, addr string
+		forwarded  bool // by the kernel, if forwarding is on
+	}{
+		{"its own", synAddr4.String(), false},
+		{"its own, IPv6", synAddr6.String(), false},
+		{"its own on another interface", "203.0.113.1", false},
+		{"its own by a route", "198.51.100.9", false},
+		{"a blackhole", "198.51.100.10", true},
+		{"another host", webAddr4.String(), true},
+		{"another host, IPv6", webAddr6.String(), true},
+		{"no route", "198.18.0.1", false},
+	}
 	var services []Service
-	for name, addr := range map[string]string{
-		"its own": "192.0.2.1", "its own of IPv6": "2001:db8::1", "its own on another interface": "203.0.113.1",
-		"its own by a route": "198.51.100.9", "to nowhere": "198.51.100.10",
-		"another host": webAddr4.String(), "another host of IPv6": webAddr6.String(), "no route": "198.18.0.1",
-	} {
-		to[name] = netip.AddrPortFrom(netip.MustParseAddr(addr), 80)
-		services = append(services, Service{Addr: to[name]})
+	for _, a := range addresses {
+		services = append(services, Service{Addr: netip.AddrPortFrom(netip.MustParseAddr(a.addr), 80)})
 	}
 	f := loadSynFilter(t, in, services...)
 	for _, forwarding := range []string{"0", "1"} {
 		testbed.Sysctl(t, "ipv4/ip_forward", forwarding)
 		testbed.Sysctl(t, "ipv6/conf/all/forwarding", forwarding)
-		for name, addr := range to {
-			s := synStage{f, addr, synFrom4}
-			if addr.Addr().Is6() {
+		for n, a := range addresses {
+			s := synStage{f, services[n].Addr, synFrom4}
+			if s.to.Addr().Is6() {
 				s.from = synFrom6
 			}
 			syn, ack := uint32(testbed.XDPTX), uint32(testbed.XDPDrop)
-			switch name {
-			case "another host", "another host of IPv6", "to nowhere":
-				if forwarding == "1" {
-					syn, ack = testbed.XDPPass, testbed.XDPPass
-				}
+			if a.forwarded && forwarding == "1" {
+				syn, ack = testbed.XDPPass, testbed.XDPPass
 			}
-			for kind, c := range map[string]struct {
+			for _, c := range []struct {
+				name   string
 				flags  byte
 				action uint32
-			}{"SYN": {tcpSYN, syn}, "ACK": {tcpACK, ack}} {
+			}{{"SYN", tcpSYN, syn}, {"ACK", tcpACK, ack}} {
 				action, _ := s.run(t, s.frame(func(f *synFrame) { f.flags, f.ack = c.flags, 1 }).build())
 				if action != c.action {
-					t.Errorf("forwarding %s: %s: %s: action %d, not %d", forwarding, name, kind, action, c.action)
+					t.Errorf("forwarding %s: %s: %s: action %d, not %d", forwarding, a.name, c.name, action, c.action)
 				}
 			}
 		}
@@ -370,20 +375,33 @@ func TestFilterSynForwarded(t *testing.T) {
 
 func TestFilterServiceRefused(t *testing.T) {
 	good := Service{Addr: netip.MustParseAddrPort("192.0.2.1:80")}
-	for want, services := range map[string][]Service{
-		"service invalid AddrPort: needs an address and a port, as in 192.0.2.1:80": {{}},
-		"service 192.0.2.1:0: needs an address and a port, as in 192.0.2.1:80":      {{Addr: netip.MustParseAddrPort("192.0.2.1:0")}},
-		"service [fe80::1%eth0]:80: leave the zone out":                             {{Addr: netip.MustParseAddrPort("[fe80::1%eth0]:80")}},
-		"service 0.0.0.0:80: name each address of its own, packets to other hosts would be answered too": {
-			good, {Addr: netip.MustParseAddrPort("0.0.0.0:80")}},
-		"service [ff02::1]:80: not an address that TCP comes in for":                                     {{Addr: netip.MustParseAddrPort("[ff02::1]:80")}},
-		"service 192.0.2.1:80: mss 535 is below 536":                                                     {{Addr: good.Addr, MSS: 535}},
-		"service 192.0.2.1:80: window scale 15 is above 14":                                              {{Addr: good.Addr, Forwarded: true, WindowScale: 15}},
-		"service 192.0.2.1:80: the window scale of a service on this host is the kernel's: leave it out": {{Addr: good.Addr, WindowScale: 7}},
-		"service 192.0.2.1:80: named twice":                                                              {good, {Addr: netip.MustParseAddrPort("[::ffff:192.0.2.1]:80")}},
+	at := func(addr string) Service { return Service{Addr: netip.MustParseAddrPort(addr)} }
+	for _, tt := range []struct {
+		name     string
+		services []Service
+		want     string
+	}{
+		{"no address", []Service{{}}, "service invalid AddrPort: needs an address and a port, as in 192.0.2.1:80"},
+		{"no port", []Service{at("192.0.2.1:0")}, "service 192.0.2.1:0: needs an address and a port, as in 192.0.2.1:80"},
+		{"a zone", []Service{at("[fe80::1%eth0]:80")}, "service [fe80::1%eth0]:80: leave the zone out"},
+		{
+			"all addresses", []Service{good, at("0.0.0.0:80")},
+			"service 0.0.0.0:80: name each address of its own, packets to other hosts would be answered too",
+		},
+		{"multicast", []Service{at("[ff02::1]:80")}, "service [ff02::1]:80: not an address that TCP comes in for"},
+		{"a small MSS", []Service{{Addr: good.Addr, MSS: 535}}, "service 192.0.2.1:80: mss 535 is below 536"},
+		{
+			"a large window scale", []Service{{Addr: good.Addr, Forwarded: true, WindowScale: 15}},
+			"service 192.0.2.1:80: window scale 15 is above 14",
+		},
+		{
+			"a window scale of a service on this host", []Service{{Addr: good.Addr, WindowScale: 7}},
+			"service 192.0.2.1:80: the window scale of a service on this host is the kernel's: leave it out",
+		},
+		{"the same address twice", []Service{good, at("[::ffff:192.0.2.1]:80")}, "service 192.0.2.1:80: named twice"},
 	} {
-		if err := checkServices(services); err == nil || err.Error() != want {
-			t.Errorf("%v: %v, not %s", services, err, want)
+		if err := checkServices(tt.services); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
 	}
 	if err := checkServices([]Service{good}); err != nil {
