@@ -4,6 +4,7 @@ package lbplane
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -293,45 +294,85 @@ func TestRefusedSizes(t *testing.T) {
 	}
 }
 
-// TestOtherLayouts has another version's maps of another meaning: nothing of them is taken over.
+// TestOtherLayouts attaches again over another version of culvert. Maps of another layout begin empty, and nothing at all is
+// adopted if the stored state has another version or lb_state another layout.
 func TestOtherLayouts(t *testing.T) {
-	for _, name := range []string{bpfobj.PipelineMapLbBackends, bpfobj.PipelineMapLbFlows, bpfobj.PipelineMapLbRings, bpfobj.PipelineMapLbVips, bpfobj.PipelineMapLbState} {
+	layout := func(name string) func(map[string]any) {
+		return func(d map[string]any) { d["Layouts"].(map[string]any)[name] = "another" }
+	}
+	for name, tt := range map[string]struct {
+		describe func(map[string]any)
+		want     string
+	}{
+		"backends": {layout(bpfobj.PipelineMapLbBackends), "state, VIPs, ring, flows"},
+		"flows":    {layout(bpfobj.PipelineMapLbFlows), "state, VIPs, ring, backends"},
+		"rings":    {layout(bpfobj.PipelineMapLbRings), "state, VIPs, backends, flows"},
+		"VIPs":     {layout(bpfobj.PipelineMapLbVips), "state, ring, backends, flows"},
+		"state":    {layout(bpfobj.PipelineMapLbState), ""},
+		"version of the state": {
+			func(d map[string]any) {
+				d["Stages"].(map[string]any)[Stage].(map[string]any)["Version"] = stateVersion - 1
+			}, "",
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 20, Options{})
 			w.must(w.fill(w.plane))
 			w.inst.Close()
-			testbed.Describe(t, "lb", func(d map[string]any) { d["Layouts"].(map[string]any)[name] = "another" })
+			testbed.Describe(t, "lb", tt.describe)
 			w.attach(func(o *Options) {
 				o.Fill = func(p *Plane) error {
-					state, err := p.State()
-					w.must(err)
-					if lost := name == bpfobj.PipelineMapLbState; lost != (state == nil) {
-						t.Errorf("state %q", state)
-					}
-					m, err := p.Backend(1)
-					w.must(err)
-					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbBackends; m.Used == lost {
-						t.Errorf("backend %+v", m)
-					}
-					flows := 0
-					w.must(p.Flows(func(Flow) bool { flows++; return true }))
-					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbFlows; lost != (flows == 0) {
-						t.Errorf("%d flows", flows)
-					}
-					ring, err := p.Ring(0)
-					w.must(err)
-					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbRings; lost != (ring == nil) {
-						t.Errorf("ring %v", ring)
-					}
-					vips, err := p.VIPs()
-					w.must(err)
-					if lost := name == bpfobj.PipelineMapLbState || name == bpfobj.PipelineMapLbVips; lost != (len(vips) == 0) {
-						t.Errorf("VIPs %v", vips)
+					if got := w.adopted(p); got != tt.want {
+						t.Errorf("adopted %q, want %q", got, tt.want)
 					}
 					return nil
 				}
 			})
 		})
+	}
+}
+
+// adopted lists which of the world's contents a new program has.
+func (w *world) adopted(p *Plane) string {
+	w.t.Helper()
+	state, err := p.State()
+	w.must(err)
+	vips, err := p.VIPs()
+	w.must(err)
+	ring, err := p.Ring(0)
+	w.must(err)
+	backend, err := p.Backend(1)
+	w.must(err)
+	flows := 0
+	w.must(p.Flows(func(Flow) bool { flows++; return true }))
+	var names []string
+	for _, part := range []struct {
+		name  string
+		there bool
+	}{
+		{"state", state != nil},
+		{"VIPs", len(vips) > 0},
+		{"ring", ring != nil},
+		{"backends", backend.Used},
+		{"flows", flows > 0},
+	} {
+		if part.there {
+			names = append(names, part.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// TestSavedState pins what later processes read. Another key needs another stateVersion.
+func TestSavedState(t *testing.T) {
+	got, err := json.Marshal(savedState{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"Options":{"RingSize":0,"Flows":0,"VIPs":0,"Backends":0,"InsertRate":0,"Seed":[0,0,0,0,0,0],` +
+		`"IdleNew":0,"IdleTCP":0,"IdleClosing":0,"IdleUDP":0,"Unclaimed":0},"Secret":null}`
+	if string(got) != want || stateVersion != 2 {
+		t.Errorf("version %d is %s, want %s: raise stateVersion", stateVersion, got, want)
 	}
 }
 

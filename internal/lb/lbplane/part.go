@@ -15,8 +15,9 @@ import (
 // Stage is the name of the stage.
 const Stage = "lb"
 
-// stateVersion is that of savedState.
-const stateVersion = 1
+// stateVersion is the version of savedState, and of the state that SetState stores. It changes with their JSON keys:
+// a load balancer of another version is not adopted.
+const stateVersion = 2
 
 // savedState is what the load balancer stores with the data plane for later processes.
 type savedState struct {
