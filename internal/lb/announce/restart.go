@@ -19,9 +19,9 @@ const (
 	// deferral is how long gobgp waits for a neighbor's prefixes before it announces, in seconds. The Speaker does not use
 	// them.
 	deferral = 1
-	// writeWait bounds how long the end of a session waits until the neighbor has its withdrawals. It takes no time unless the
-	// machine or the link is busy, or the neighbor does not read.
-	writeWait = 5 * time.Second
+	// WriteWait bounds how long the end of a session with a graceful restart waits until the neighbor has its withdrawals. It
+	// takes no time unless the machine or the link is busy, or the neighbor does not read.
+	WriteWait = 5 * time.Second
 )
 
 // graceful reports whether the neighbor keeps the prefixes when the session ends.
@@ -72,7 +72,7 @@ func (x *session) sent(withdrawn int) {
 // leave closes the connection without a notification, once the neighbor has all withdrawals. gobgp notifies a neighbor that
 // offers no graceful restart all the same.
 func (x *session) leave() {
-	for end := time.Now().Add(writeWait); x.isEstablished() && !x.delivered(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(WriteWait); x.isEstablished() && !x.delivered(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			x.log.Warn("the neighbor may not have got all withdrawals before the BGP session ended: it keeps those prefixes for the restart time",
 				"unsent", x.unsent.Load(), "restart_time", x.restartTime)

@@ -19,8 +19,9 @@ import (
 	"culvert/internal/lb/bgpstate"
 )
 
-// withdrawWait is the longest time for withdrawing everything from the neighbors at the end.
-const withdrawWait = 3 * time.Second
+// withdrawWait is the longest time for ending the BGP sessions. It leaves time to close the connections after the wait for
+// withdrawals.
+const withdrawWait = announce.WriteWait + 2*time.Second
 
 // compileBGP returns the options of an [lb.bgp] table, nil for a file without one.
 func compileBGP(c *BGPTable) (*announce.Options, error) {
