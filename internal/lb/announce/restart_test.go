@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -208,6 +210,26 @@ func (h host) slow(t *testing.T, rate int) {
 	for range 2 {
 		_, err = c.WriteTo(make([]byte, burst/2), &net.UDPAddr{IP: net.IPv4(10, 9, 1, 254), Port: 9})
 		check(t, err)
+	}
+}
+
+// TestLostWithWithdrawals loses a session that has not sent its withdrawals. The next one does not wait for them at its end.
+func TestLostWithWithdrawals(t *testing.T) {
+	o := options(1, "127.0.0.99", asRouter)
+	check(t, o.check())
+	x := newSession(&o, o.Neighbors[0])
+	check(t, x.start(t.Context()))
+	defer x.end()
+	state := func(s bgp.FSMState) {
+		x.changed(&apiutil.WatchEventMessage_PeerEvent{
+			Type: apiutil.PEER_EVENT_STATE, Peer: apiutil.Peer{State: apiutil.PeerState{SessionState: s}},
+		}, time.Now())
+	}
+	state(bgp.BGP_FSM_ESTABLISHED)
+	x.unsent.Store(2)
+	state(bgp.BGP_FSM_IDLE)
+	if got := x.unsent.Load(); got != 0 {
+		t.Errorf("%d withdrawals are waited for", got)
 	}
 }
 

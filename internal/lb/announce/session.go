@@ -212,6 +212,7 @@ func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		x.failed("")
 		x.log.Info("BGP session established")
 	case lost:
+		x.unsent.Store(0) // the next session announces only what is left, so there is nothing to withdraw
 		x.lastError.Store(&reason)
 		x.log.Warn("BGP session lost", "reason", reason)
 	case reason != "":
