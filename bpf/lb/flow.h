@@ -61,7 +61,7 @@ struct {
 #define LB_LIMIT_SYN 0
 #define LB_LIMIT_OTHER 1
 
-/* Writer of interval and burst: datapath; of due: the programs. */
+/* Writer of interval and burst: lbplane; of due: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);

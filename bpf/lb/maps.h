@@ -39,7 +39,7 @@ struct lb_vip {
 	__u8 pad;
 };
 
-/* It has an entry for any port as well as those of the VIPs. Writer: datapath. */
+/* It has an entry for any port as well as those of the VIPs. Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 2 * LB_MAX_VIPS);
@@ -47,7 +47,7 @@ struct {
 	__type(value, struct lb_vip);
 } lb_vips SEC(".maps");
 
-/* The addresses in lb_vips, by lb_vip_addr_hash. Writer: datapath. */
+/* The addresses in lb_vips, by lb_vip_addr_hash. Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -77,7 +77,7 @@ struct lb_ring {
 	__uint(value_size, sizeof(struct lb_positions));
 };
 
-/* Rings, by number of the VIP. A position has the ID of a backend. Writer: datapath, which exchanges whole rings. */
+/* Rings, by number of the VIP. A position has the ID of a backend. Writer: lbplane, which exchanges whole rings. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, LB_MAX_VIPS);
@@ -120,7 +120,7 @@ struct lb_backend_latch {
 	struct lb_backend version[2];
 };
 
-/* By number. Writer: datapath. */
+/* By number. Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -221,7 +221,7 @@ struct lb_server_key {
 	__u8 id[LB_ID_MAX]; /* padded with zeros */
 };
 
-/* IDs of backends. Writer: datapath. */
+/* IDs of backends. Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -229,7 +229,7 @@ struct {
 	__type(value, __u32);
 } lb_servers SEC(".maps");
 
-/* State that user space keeps for the next process. Programs do not read it. Writer: datapath. */
+/* State that user space keeps for the next process. Programs do not read it. Writer: lbplane. */
 struct lb_chunk {
 	__u8 bytes[65536];
 };

@@ -19,7 +19,7 @@ struct lb_vip_cache_entry {
 	struct lb_vip vip;
 };
 
-/* Writer: datapath, in mapped memory. */
+/* Writer: lbplane, in mapped memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

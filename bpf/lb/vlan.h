@@ -15,7 +15,7 @@ struct lb_vlan {
 	__u32 pad;
 };
 
-/* By slot of the port * LB_VLANS + VLAN ID. Writer: datapath, in mapped memory. */
+/* By slot of the port * LB_VLANS + VLAN ID. Writer: lbplane, in mapped memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -30,7 +30,7 @@ struct lb_named_vlan {
 	__u32 id;
 };
 
-/* Writer: datapath. */
+/* Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
