@@ -20,8 +20,8 @@ type drained struct {
 	atomic   bool // packets have a fragment header, though they are whole
 }
 
-// eachDrained runs a test for each of three ways through the program: lb_quick has one for most packets of IPv4 and
-// one for others, and lb_flow_assign is for what is not so simple.
+// eachDrained runs a test for each of three ways through the program: lb_fast has one for most packets of IPv4 and
+// one for others, and lb_decide takes packets with a fragment header.
 func eachDrained(t *testing.T, test func(d *drained)) {
 	for name, d := range map[string]*drained{
 		"IPv4":   {from: client4, to: vip4},

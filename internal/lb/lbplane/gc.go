@@ -116,7 +116,7 @@ func (g *GC) load(i *datapath.Instance) error {
 }
 
 // gcIdle returns after how many ticks entries are freed, by state. An entry that a FIN or RST has closed stays as long as
-// an open one: the segment may have been forged, and then the flow resumes (lb_resumes in bpf/lb/assign.h).
+// an open one: the segment may have been forged, and then the flow resumes (lb_tcp_resumes in bpf/lb/assign.h).
 func (o *Options) gcIdle() [4]uint16 {
 	const open, closing = bpfobj.PipelineLbFlowStateLB_FLOW_OPEN, bpfobj.PipelineLbFlowStateLB_FLOW_CLOSING
 	ticks := o.idle()

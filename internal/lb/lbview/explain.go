@@ -157,16 +157,16 @@ func (v *view) follow(e *Explanation, to lb.Service, client netip.AddrPort, ifac
 	if err != nil {
 		return err
 	}
-	member := ring
+	backend := ring
 	switch {
 	case known != nil:
-		member, e.By, e.Verdict, e.Reason = known, byTable, verdictFwd, reasonKnown
+		backend, e.By, e.Verdict, e.Reason = known, byTable, verdictFwd, reasonKnown
 	case ring != nil:
 		e.By, e.Verdict, e.Reason = byRing, verdictFwd, reasonNew
 	default:
 		return v.unserved(e, to, client, iface)
 	}
-	return v.send(e, *member, to, client)
+	return v.send(e, *backend, to, client)
 }
 
 // match returns the VIP of the port, else the one of all ports.

@@ -120,7 +120,7 @@ func (e entry) asks() bool {
 	return e.hop.Action == routeplane.Ask || e.hop.Action == routeplane.Connected
 }
 
-// find looks an address up in the mirror. It mirrors route_number4 and route_number6 of bpf/route/stage.h.
+// find looks an address up in the mirror. It mirrors lpm_find4 and lpm_find6 of bpf/route/lpm.h.
 func (v *view) find(addr netip.Addr) (e entry, err error) {
 	t := v.tables[addr.Is6()]
 	if t == nil {
