@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"culvert/internal/config"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 )
 
@@ -13,7 +14,7 @@ import (
 type Stage struct{}
 
 // Name implements stage.Stage.
-func (Stage) Name() string { return "scion" }
+func (Stage) Name() string { return scionplane.Stage }
 
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }

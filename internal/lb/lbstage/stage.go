@@ -20,7 +20,7 @@ import (
 type Stage struct{}
 
 // Name implements stage.Stage.
-func (Stage) Name() string { return "lb" }
+func (Stage) Name() string { return lbplane.Stage }
 
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }

@@ -24,7 +24,7 @@ import (
 type Stage struct{}
 
 // Name implements stage.Stage.
-func (Stage) Name() string { return "route" }
+func (Stage) Name() string { return routeplane.Stage }
 
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
