@@ -8,6 +8,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
+	"culvert/internal/route/lpm"
 )
 
 // Stage is the name of the stage.
@@ -30,14 +31,11 @@ func OptionsOf(inst *datapath.Instance) *Options {
 // Name implements datapath.Part.
 func (p *Part) Name() string { return Stage }
 
-// maxBlocks is how many blocks an entry can refer to: it has 23 bits for the number.
-const maxBlocks = 1 << 23
-
 // Check implements datapath.Part.
 func (p *Part) Check() error {
 	for _, n := range []int{p.options.Blocks4, p.options.Blocks6} {
-		if n < 0 || n > maxBlocks {
-			return fmt.Errorf("%d blocks for the mirrored table: use 1 to %d, or 0 for the default", n, maxBlocks)
+		if n < 0 || n > lpm.MaxBlocks {
+			return fmt.Errorf("%d blocks for the mirrored table: use 1 to %d, or 0 for the default", n, lpm.MaxBlocks)
 		}
 	}
 	return nil

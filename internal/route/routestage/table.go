@@ -6,10 +6,8 @@ import (
 	"fmt"
 
 	"culvert/internal/config"
+	"culvert/internal/route/lpm"
 )
-
-// maxBlocks bounds the mirror: an entry has 23 bits for the number of a block.
-const maxBlocks = 1 << 23
 
 // Table is the table [route] of the configuration file.
 type Table struct {
@@ -34,8 +32,8 @@ func (r *Table) Check(in config.Position) error {
 		case n == nil:
 		case !r.MirrorOn():
 			return in.Locate(key, fmt.Errorf("%s without a mirror: leave it out, or mirror = false", name))
-		case *n < 1 || *n > maxBlocks:
-			return in.Locate(key, fmt.Errorf("%s = %d: use 1 to %d", name, *n, maxBlocks))
+		case *n < 1 || *n > lpm.MaxBlocks:
+			return in.Locate(key, fmt.Errorf("%s = %d: use 1 to %d", name, *n, lpm.MaxBlocks))
 		}
 	}
 	return nil
