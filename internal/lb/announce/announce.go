@@ -80,9 +80,8 @@ type Speaker struct {
 	cancel   context.CancelFunc
 	ended    chan struct{} // closed when all sessions have ended
 
-	mu       sync.Mutex
-	prefixes []netip.Prefix // sorted
-	closed   bool
+	mu     sync.Mutex
+	closed bool
 }
 
 var errClosed = errors.New("announce prefixes: the speaker is closed")
@@ -131,7 +130,6 @@ func (s *Speaker) each(f func(*session) error) error {
 func (s *Speaker) end() {
 	s.mu.Lock()
 	s.closed = true
-	s.prefixes = nil
 	s.mu.Unlock()
 	var all sync.WaitGroup
 	for _, x := range s.sessions {
@@ -161,7 +159,6 @@ func (s *Speaker) Set(ctx context.Context, prefixes []netip.Prefix) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce prefixes: %w", err)
 	}
-	s.prefixes = prefixes
 	var errs []error
 	for _, x := range s.sessions {
 		if err := x.set(prefixes); err != nil {
@@ -169,13 +166,6 @@ func (s *Speaker) Set(ctx context.Context, prefixes []netip.Prefix) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Announced returns the prefixes of the last Set, sorted.
-func (s *Speaker) Announced() []netip.Prefix {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.prefixes)
 }
 
 // Neighbors returns the states of the sessions, in the order of Options.Neighbors.

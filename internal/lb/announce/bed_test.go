@@ -69,12 +69,20 @@ func TestChildSpeaker(t *testing.T) {
 		case "cancel":
 			cancel()
 		}
-		a := answer{Neighbors: s.Neighbors(), Announced: s.Announced()}
+		a := answer{Neighbors: s.Neighbors(), Announced: s.announced()}
 		if err != nil {
 			a.Error = err.Error()
 		}
 		check(t, json.NewEncoder(os.Stdout).Encode(a))
 	}
+}
+
+// announced returns the prefixes of the last Set, sorted.
+func (s *Speaker) announced() []netip.Prefix {
+	x := s.sessions[0]
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.prefixes)
 }
 
 // host is a network namespace.

@@ -76,7 +76,7 @@ func TestWrongPrefixes(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	if got := fmt.Sprint(s.Announced()); got != "["+vip4+"]" {
+	if got := fmt.Sprint(s.announced()); got != "["+vip4+"]" {
 		t.Errorf("announced %s", got)
 	}
 }

@@ -149,6 +149,7 @@ func (x *session) end() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.enter("idle", time.Now())
+	x.prefixes = nil
 	clear(x.advertised)
 }
 

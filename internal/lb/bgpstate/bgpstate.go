@@ -55,12 +55,7 @@ func Of(inst *datapath.Instance) (sessions []Session, known bool, err error) {
 	if id == 0 || !inst.Served() {
 		return nil, true, nil
 	}
-	return Read(inst.NetNS(), inst.Name(), id)
-}
-
-// Read returns the sessions of the process that serves a data plane. known is false until the process has written them.
-func Read(netns uint32, name string, plane uint64) (sessions []Session, known bool, err error) {
-	known, err = runstate.Read(Kind, netns, name, plane, &sessions)
+	known, err = runstate.Read(Kind, inst.NetNS(), inst.Name(), id, &sessions)
 	if err != nil || !known {
 		return nil, false, err
 	}

@@ -88,17 +88,6 @@ func (c *Checker) Set(targets []Target) {
 	}
 }
 
-// Results returns the results of all targets by ID.
-func (c *Checker) Results() map[uint32]Result {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := make(map[uint32]Result, len(c.targets))
-	for id, r := range c.targets {
-		all[id] = r.known()
-	}
-	return all
-}
-
 // Wait returns when all checks have ended, which they do when the context ends or no targets are left.
 func (c *Checker) Wait() { c.wg.Wait() }
 

@@ -67,10 +67,21 @@ func TestTimes(t *testing.T) {
 				t.Errorf("%d is down after %v", id, down[id])
 			}
 		}
-		if r := c.Results()[0]; r.State != Down || r.Checks != 6 || r.Failures != 6 || r.Text != "no route" || !r.Since.Equal(began.Add(2*time.Second)) {
+		if r := c.results()[0]; r.State != Down || r.Checks != 6 || r.Failures != 6 || r.Text != "no route" || !r.Since.Equal(began.Add(2*time.Second)) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// results returns the results of all targets by ID.
+func (c *Checker) results() map[uint32]Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[uint32]Result, len(c.targets))
+	for id, r := range c.targets {
+		all[id] = r.known()
+	}
+	return all
 }
 
 // checked is a Checker whose reports are waited for.
@@ -127,7 +138,7 @@ func TestChanges(t *testing.T) {
 	if r.result.Text == "" {
 		t.Errorf("the last failure is forgotten: %+v", r.result)
 	}
-	if got := c.Results()[7]; got.State != Up {
+	if got := c.results()[7]; got.State != Up {
 		t.Errorf("%+v", got)
 	}
 }
@@ -143,19 +154,19 @@ func TestSet(t *testing.T) {
 		t.Fatalf("what was known is lost: %+v", r.result)
 	}
 	until(t, reports, "one down", changes(1, Down))
-	before := c.Results()[1]
+	before := c.results()[1]
 	// Another check of the same target: what is known stays.
 	other := one
 	other.Check.Rise = 3
 	other.Known = Result{State: Up}
 	c.Set([]Target{other})
-	if got := c.Results(); len(got) != 1 || got[1].State != Down || got[1].Checks < before.Checks || !got[1].Since.Equal(before.Since) {
+	if got := c.results(); len(got) != 1 || got[1].State != Down || got[1].Checks < before.Checks || !got[1].Since.Equal(before.Since) {
 		t.Fatalf("%+v, before %+v", got, before)
 	}
 	until(t, reports, "the next check", func(r report) bool { return r.id == 1 && r.result.Checks > before.Checks+1 })
 	c.Set(nil)
 	c.Wait() // nobody is checked any more
-	if got := c.Results(); len(got) != 0 {
+	if got := c.results(); len(got) != 0 {
 		t.Errorf("%+v is left", got)
 	}
 }
@@ -175,7 +186,7 @@ func TestSetUnderWay(t *testing.T) {
 			}
 		}
 		c.Set(targets)
-		if got := len(c.Results()); got != len(targets) {
+		if got := len(c.results()); got != len(targets) {
 			t.Fatalf("%d targets, not %d", got, len(targets))
 		}
 		time.Sleep(time.Millisecond)

@@ -13,9 +13,9 @@ import (
 	"culvert/internal/datapath"
 )
 
-// Counts holds the counters of a load balancer.
-type Counts struct {
-	VIPs []VIPCounts
+// counts holds the counters of a load balancer.
+type counts struct {
+	VIPs []vipCounts
 	// Flows is the number of flows that the flow table is made for, Used an estimate of the number in it, Memory its size in
 	// bytes.
 	Flows, Used, Memory uint64
@@ -24,19 +24,19 @@ type Counts struct {
 	Nowhere bool
 }
 
-// VIPCounts holds the counters of a VIP.
-type VIPCounts struct {
+// vipCounts holds the counters of a VIP.
+type vipCounts struct {
 	// Name has address, port and protocol: "192.0.2.1:80/tcp".
 	Name string
 	// Empty is set if no backend takes new flows.
 	Empty bool
 	// Events counts packets and flows by what has happened to them, as in the type Events.
 	Events   map[string]uint64
-	Backends []BackendCounts
+	Backends []backendCounts
 }
 
-// BackendCounts holds the counters of a backend of a VIP.
-type BackendCounts struct {
+// backendCounts holds the counters of a backend of a VIP.
+type backendCounts struct {
 	Addr string
 	// Packets counts packets sent to the backend, Bytes their IP packets as received, Flows the flows that entered the flow
 	// table.
@@ -45,8 +45,8 @@ type BackendCounts struct {
 	Failing, Resolved bool
 }
 
-// Count returns the counters of the load balancer of a data plane, nil if it is off there.
-func Count(i *datapath.Instance) (*Counts, error) {
+// count returns the counters of the load balancer of a data plane, nil if it is off there.
+func count(i *datapath.Instance) (*counts, error) {
 	if OptionsOf(i) == nil {
 		return nil, nil
 	}
@@ -55,7 +55,7 @@ func Count(i *datapath.Instance) (*Counts, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Counts{Flows: uint64(p.Options().Flows), Used: used, Memory: Memory(i), Nowhere: !i.Temporary() && len(i.Attached()) == 0}
+	out := &counts{Flows: uint64(p.Options().Flows), Used: used, Memory: Memory(i), Nowhere: !i.Temporary() && len(i.Attached()) == 0}
 	backends, err := p.backendCounts()
 	if err != nil {
 		return nil, err
@@ -69,15 +69,15 @@ func Count(i *datapath.Instance) (*Counts, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.VIPs = append(out.VIPs, VIPCounts{Name: k.String(), Empty: v.Empty, Events: events, Backends: backends[v.Number]})
+		out.VIPs = append(out.VIPs, vipCounts{Name: k.String(), Empty: v.Empty, Events: events, Backends: backends[v.Number]})
 	}
-	slices.SortFunc(out.VIPs, func(a, b VIPCounts) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.VIPs, func(a, b vipCounts) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
 // backendCounts returns the counters of the backends, by the number of their VIP.
-func (p *Plane) backendCounts() (map[uint32][]BackendCounts, error) {
-	all := make(map[uint32][]BackendCounts)
+func (p *Plane) backendCounts() (map[uint32][]backendCounts, error) {
+	all := make(map[uint32][]backendCounts)
 	for n := range uint32(p.Options().Backends) {
 		b, err := p.Backend(n)
 		if err != nil {
@@ -90,7 +90,7 @@ func (p *Plane) backendCounts() (map[uint32][]BackendCounts, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[b.VIP] = append(all[b.VIP], BackendCounts{
+		all[b.VIP] = append(all[b.VIP], backendCounts{
 			Addr: b.Addr.String(), Packets: sum.Packets, Bytes: sum.Bytes, Flows: sum.Flows, Failing: b.Down, Resolved: b.Hop.Port != 0,
 		})
 	}

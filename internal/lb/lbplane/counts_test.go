@@ -19,13 +19,13 @@ func TestCount(t *testing.T) {
 		b.run(b.packet("203.0.113.7:1234", "192.0.2.1:80", &layers.TCP{ACK: true}, make([]byte, 10)))
 	}
 	b.run(b.packet("[2001:db8:9::7]:1234", "[2001:db8::1]:53", &layers.UDP{}, nil))
-	got, err := Count(b.inst)
+	got, err := count(b.inst)
 	b.must(err)
-	want := &Counts{Flows: 1000, Used: 1, Memory: Memory(b.inst), VIPs: []VIPCounts{
-		{Name: "192.0.2.1:80/tcp", Events: map[string]uint64{}, Backends: []BackendCounts{
+	want := &counts{Flows: 1000, Used: 1, Memory: Memory(b.inst), VIPs: []vipCounts{
+		{Name: "192.0.2.1:80/tcp", Events: map[string]uint64{}, Backends: []backendCounts{
 			{Addr: one.Addr.String(), Packets: 2, Bytes: 100, Flows: 1, Resolved: true},
 		}},
-		{Name: "2001:db8::1/udp", Empty: true, Events: map[string]uint64{"empty": 1}, Backends: []BackendCounts{
+		{Name: "2001:db8::1/udp", Empty: true, Events: map[string]uint64{"empty": 1}, Backends: []backendCounts{
 			{Addr: down.Addr.String(), Failing: true},
 		}},
 	}}

@@ -36,13 +36,13 @@ var (
 // Collectors implements datapath.Metered. It returns the collectors of the load balancer and of its BGP sessions.
 func (p *Part) Collectors(inst *datapath.Instance) []prometheus.Collector {
 	return []prometheus.Collector{
-		collector{func() (*Counts, error) { return Count(inst) }},
+		collector{func() (*counts, error) { return count(inst) }},
 		bgpstate.NewCollector(inst),
 	}
 }
 
 // collector collects the metrics of what count returns, none for nil.
-type collector struct{ count func() (*Counts, error) }
+type collector struct{ count func() (*counts, error) }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {

@@ -11,8 +11,8 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	gather := func(c *Counts, err error) (string, error) {
-		return testbed.Metrics(collector{func() (*Counts, error) { return c, err }})
+	gather := func(c *counts, err error) (string, error) {
+		return testbed.Metrics(collector{func() (*counts, error) { return c, err }})
 	}
 	const want = `culvert_lb_backend_bytes_total backend=10.0.0.11 vip=192.0.2.1:80/tcp 500
 culvert_lb_backend_bytes_total backend=10.0.0.12 vip=192.0.2.1:80/tcp 0
@@ -31,8 +31,8 @@ culvert_lb_vip_events_total event=untracked vip=192.0.2.1:80/tcp 3
 culvert_lb_vip_served vip=192.0.2.1:80/tcp 1
 culvert_lb_vip_served vip=192.0.2.9/udp 0
 `
-	b := &Counts{Flows: 100, Used: 2, Memory: 7300, VIPs: []VIPCounts{
-		{Name: "192.0.2.1:80/tcp", Events: map[string]uint64{"untracked": 3}, Backends: []BackendCounts{
+	b := &counts{Flows: 100, Used: 2, Memory: 7300, VIPs: []vipCounts{
+		{Name: "192.0.2.1:80/tcp", Events: map[string]uint64{"untracked": 3}, Backends: []backendCounts{
 			{Addr: "10.0.0.11", Packets: 5, Bytes: 500, Flows: 2}, {Addr: "10.0.0.12", Failing: true, Resolved: true},
 		}},
 		{Name: "192.0.2.9/udp", Empty: true},
