@@ -469,19 +469,3 @@ func (f *feed) handle(m message, notified bool) {
 		f.handleNetconf(m)
 	}
 }
-
-// overrun handles the loss of notifications: the mirror is out of use until a new dump is complete.
-func (f *feed) overrun() {
-	f.overruns++
-	f.abortDump()
-	for i := range f.trustFrom {
-		f.trustFrom[i] = f.dump.serial + 1
-	}
-	for i := range f.rulesDirty {
-		f.rulesDefault[i], f.rulesDirty[i] = false, true
-	}
-	f.lastOverrun = f.now()
-	// Do not wait for dumpGap, since the mirror is out of use.
-	f.dumpAtOnce = true
-	f.withdraw()
-}

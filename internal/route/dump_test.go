@@ -6,8 +6,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -149,5 +152,37 @@ func TestBrokenPlane(t *testing.T) {
 	b := newBed(t, newFakePlane(256, 1024))
 	if err := Run(context.Background(), Options{Plane: brokenPlane{b.plane}}); !errors.Is(err, errBroken) {
 		t.Errorf("Run returns %v", err)
+	}
+}
+
+// TestOverrunsInARow has overruns while the tables are read again and right after that: they are one episode for the log.
+func TestOverrunsInARow(t *testing.T) {
+	f, _, _ := newStill(t)
+	log := &lockedLog{}
+	f.log = slog.New(slog.NewTextHandler(log, nil))
+	current := func() bool { return f.inUse(0) && f.inUse(1) }
+	turnUntil := func(done func() bool) {
+		t.Helper()
+		for end := time.Now().Add(patience); !done(); {
+			if time.Now().After(end) {
+				t.Fatalf("the mirror is not current: %v", f.reasons)
+			}
+			f.turn()
+			check(t, f.err)
+		}
+	}
+	turnUntil(current)
+	for range 2 {
+		f.overrun()
+		turnUntil(func() bool { return f.dump.active })
+		f.overrun()
+		turnUntil(current)
+		f.overrun()
+		turnUntil(func() bool { return !f.behind })
+	}
+	for text, want := range map[string]int{"level=WARN msg=\"notifications of the kernel were lost": 2, "level=INFO msg=\"the tables of the kernel have been read again": 2} {
+		if got := strings.Count(log.String(), text); got != want {
+			t.Errorf("%s: %d times, want %d:\n%s", text, got, want, log)
+		}
 	}
 }

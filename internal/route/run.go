@@ -121,6 +121,7 @@ type feed struct {
 	dumpAtOnce      bool
 	dumpAlways      bool
 	lastOverrun     time.Duration
+	behind          bool      // an overrun has been logged, and logCaughtUp has not logged its end
 	trustFrom       [2]uint64 // serial of the first dump that makes the mirror right
 	trusted         [2]uint64 // serial of the latest complete dump
 	reasons         [2]string // why the programs may not believe the mirror, "" if they may
@@ -256,6 +257,7 @@ func (f *feed) turn() {
 	if drained {
 		f.drainedAt = before
 		f.believe(before)
+		f.logCaughtUp()
 		f.continueDump()
 		return
 	}

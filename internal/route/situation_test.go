@@ -265,6 +265,11 @@ func TestOverrun(t *testing.T) {
 	if s.Overruns == 0 || s.Dumps < 2 || after[0] == before[0] || after[1] == before[1] {
 		t.Errorf("taken out of use %v times before and %v after, %+v", before, after, s)
 	}
+	const begin, end = "notifications of the kernel were lost: packets ask the kernel until", "the tables of the kernel have been read again"
+	b.wait("the log to say that the tables have been read again", func() bool { return strings.Contains(b.log.String(), end) })
+	if text := b.log.String(); strings.Count(text, begin) != 1 || strings.Count(text, end) != 1 {
+		t.Errorf("not one line for the beginning and one for the end:\n%s", text)
+	}
 }
 
 // TestWithdrawnInTime removes routes, and checks that none is followed for more than 100 ms.

@@ -256,5 +256,5 @@ func (v *view) whyAsked(e entry, answer kernelRoute, c Condition) string {
 	case answer.tunnel:
 		return asks + "the route wraps packets up"
 	}
-	return asks + "the way depends on more than the destination (" + e.prefix.String() + ")"
+	return asks + "the way depends on more than the destination, or the tables are being read again (" + e.prefix.String() + ")"
 }

@@ -24,6 +24,8 @@ func answer(o GetOptions) (string, error) {
 
 func TestGet(t *testing.T) {
 	b := newBed(t, routeplane.Options{Blocks4: 64, Blocks6: 1024})
+	ip(t, "route add 10.71.0.0/16 via 10.2.0.9")
+	ip(t, "route add 10.71.0.0/16 tos 0x10 via 10.2.0.8")
 	b.mirror()
 	for _, tt := range []struct{ to, from, in, want string }{
 		{"192.0.2.7", "", "", `192.0.2.7 from 10.1.0.2 iif west: forward to 10.2.0.9 02:00:00:00:00:09 dev east, by the mirror (192.0.2.0/24)
@@ -43,6 +45,7 @@ agree`},
 		{"10.2.0.66", "", "", "no neighbor 10.2.0.66 known (dev east), to the kernel, asks the kernel: the mirror knows no neighbor of that address\n"},
 		{"10.50.0.1", "", "", "to the kernel, because it leaves by a device that frames cannot be redirected to (dev south), by the mirror (10.50.0.0/16)\nkernel: 10.50.0.0/16 via 10.3.0.9 dev south"},
 		{"10.70.0.1", "", "", "forward to one of several next hops, asks the kernel: several next hops\nkernel: 10.70.0.0/16 by several next hops"},
+		{"10.71.0.1", "", "", "asks the kernel: the way depends on more than the destination, or the tables are being read again (10.71.0.0/16)\n"},
 		{"198.51.100.1", "", "", "blackhole, dropped, by the mirror (198.51.100.0/25)\nkernel: blackhole"},
 		{"198.51.100.130", "", "", "unreachable, to the kernel, by the mirror (198.51.100.128/26)\nkernel: unreachable"},
 		{"198.51.100.200", "", "", "prohibited, to the kernel, by the mirror (198.51.100.192/26)\nkernel: prohibit"},
