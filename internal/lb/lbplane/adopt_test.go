@@ -26,7 +26,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// attach lets go of the load balancer, as a process does that is killed, and attaches it again with other options.
+// attach closes the instance, as the end of a killed process does, and attaches again with changed options.
 func (b *bed) attach(change ...func(*Options)) {
 	b.t.Helper()
 	o := b.plane.Options()
@@ -43,22 +43,22 @@ func (b *bed) attach(change ...func(*Options)) {
 	b.must(err)
 }
 
-// backends are what world has.
+// testBackends are the addresses of a world's backends.
 var testBackends = []string{"10.0.0.11", "10.0.0.12", "10.0.0.13"}
 
-// world is a bed with two VIPs, and flows that a ring of now would give to other backends.
+// world is a bed with a VIP, its backends and known flows.
 type world struct {
 	*bed
 	backends []Backend
 	clients  []netip.AddrPort
-	has      map[netip.AddrPort]netip.Addr // the backend of each client
+	assigned map[netip.AddrPort]netip.Addr // the backend of each client
 	sent     uint64
 }
 
 const worldVIP, worldPort = "192.0.2.1:80", 80
 
 func newWorld(t *testing.T, flows int, o Options) *world {
-	w := &world{bed: newBed(t, o), has: make(map[netip.AddrPort]netip.Addr)}
+	w := &world{bed: newBed(t, o), assigned: make(map[netip.AddrPort]netip.Addr)}
 	for n, addr := range testBackends {
 		w.backends = append(w.backends, w.backend(uint32(n+1), 0, addr))
 	}
@@ -69,13 +69,13 @@ func newWorld(t *testing.T, flows int, o Options) *world {
 	for range flows {
 		c := randomClient(r, false)
 		w.clients = append(w.clients, c)
-		w.has[c] = w.send(c, &layers.TCP{SYN: true})
+		w.assigned[c] = w.send(c, &layers.TCP{SYN: true})
 		w.send(c, &layers.TCP{ACK: true})
 	}
 	return w
 }
 
-// send puts a packet of a client's flow through the program and returns the backend that it left to.
+// send runs the program on a packet of a client's flow and returns the backend that it is sent to.
 func (w *world) send(c netip.AddrPort, tcp *layers.TCP) netip.Addr {
 	w.t.Helper()
 	_, out, err := w.inst.TestRun(w.packet(c.String(), worldVIP, tcp, nil), "lb0")
@@ -85,7 +85,7 @@ func (w *world) send(c netip.AddrPort, tcp *layers.TCP) netip.Addr {
 	return dst
 }
 
-// fill makes the ring of a configuration that has only the last backend for new flows.
+// fill writes a ring that assigns all new flows to the last backend.
 func (w *world) fill(p *Plane) error {
 	ring := make([]BackendID, p.Options().RingSize)
 	for n := range ring {
@@ -94,17 +94,17 @@ func (w *world) fill(p *Plane) error {
 	return p.SetRing(0, ring)
 }
 
-// check sends a packet of each flow and looks at all that has to have stayed.
+// check sends a packet of each flow, and checks that flows, state, backends, health, VIPs and counters are as they were.
 func (w *world) check() {
 	w.t.Helper()
 	moved := 0
-	for c, addr := range w.has {
+	for c, addr := range w.assigned {
 		if w.send(c, &layers.TCP{ACK: true}) != addr {
 			moved++
 		}
 	}
 	if moved > 0 {
-		w.t.Errorf("%d of %d flows have got another backend", moved, len(w.has))
+		w.t.Errorf("%d of %d flows have got another backend", moved, len(w.assigned))
 	}
 	state, err := w.plane.State()
 	if err != nil || string(state) != "what user space knows" {
@@ -135,14 +135,13 @@ func (w *world) check() {
 	}
 }
 
-// TestGoesOn attaches again with other options, over and over: each flow keeps its backend, though the ring would
-// give it to another one by then.
-func TestGoesOn(t *testing.T) {
+// TestAdopt attaches again with other options. Each flow keeps its backend, though the ring would assign it to another one.
+func TestAdopt(t *testing.T) {
 	const flows = 100
 	for _, tt := range []struct {
 		name   string
 		change func(*Options)
-		rings  bool // they stay
+		rings  bool // the new program has the rings of the old one
 	}{
 		{"same", func(*Options) {}, true},
 		{"larger flow table", func(o *Options) { o.Flows = 9999 }, true},
@@ -161,14 +160,14 @@ func TestGoesOn(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, flows, Options{Flows: 5000})
-			w.must(w.fill(w.plane)) // the ring turns
+			w.must(w.fill(w.plane))
 			w.check()
 			w.attach(tt.change, func(o *Options) {
 				o.Fill = func(p *Plane) error {
 					ring, err := p.Ring(0)
 					w.must(err)
 					if there := len(ring) > 0; there != tt.rings {
-						t.Errorf("a ring is there: %v", there)
+						t.Errorf("the new program has a ring: %v, want %v", there, tt.rings)
 					}
 					return w.fill(p)
 				}
@@ -180,28 +179,27 @@ func TestGoesOn(t *testing.T) {
 			if addr := w.send(netip.MustParseAddrPort("198.51.100.1:1"), &layers.TCP{SYN: true}); addr != w.backends[2].Addr {
 				t.Errorf("a new flow went to %v", addr)
 			}
-			w.attach() // and once more as it is
+			w.attach() // with the same options
 			w.check()
 		})
 	}
 }
 
-// A forged RST, a minute of silence and a flow table of another size, one after the other, move no flow.
+// TestForgedEndGoesOn wants no flow to move after a forged RST, a minute of silence and a flow table of another size.
 func TestForgedEndGoesOn(t *testing.T) {
 	for _, flows := range []int{9999, 1000} {
 		w := newWorld(t, 100, Options{Flows: 5000})
 		for _, c := range w.clients {
 			w.send(c, ends["RST"])
 		}
-		w.must(w.fill(w.plane)) // the ring turns
+		w.must(w.fill(w.plane))
 		w.age(DefaultIdleClosing + 2*Tick)
 		w.attach(func(o *Options) { o.Flows, o.Fill = flows, w.fill })
 		w.check()
 	}
 }
 
-// TestOffAndOn switches the load balancer off and on: it begins afresh. So it does for a data plane that ran
-// without.
+// TestOffAndOn attaches without the load balancer, and then with it again. It starts empty.
 func TestOffAndOn(t *testing.T) {
 	w := newWorld(t, 5, Options{})
 	o := w.plane.Options()
@@ -209,7 +207,7 @@ func TestOffAndOn(t *testing.T) {
 	inst, err := datapath.Attach(datapath.Options{Name: "lb", Interfaces: []string{"lb0"}})
 	w.must(err)
 	if _, err := View(inst); err == nil {
-		t.Error("a load balancer that is off")
+		t.Error("View returns a load balancer that is off")
 	}
 	if err := Edit(inst, func(*Plane) error { return nil }); !errors.Is(err, errOff) {
 		t.Errorf("changing it: %v", err)
@@ -245,7 +243,7 @@ func TestOffAndOn(t *testing.T) {
 	}
 }
 
-// TestRefusedSizes has no room for what is there: nothing changes.
+// TestRefusedSizes attaches with tables that are too small for what is in use. The attempts change nothing.
 func TestRefusedSizes(t *testing.T) {
 	w := newWorld(t, 5, Options{})
 	w.vip(7, "192.0.2.7:80", 6, w.backends)
@@ -264,7 +262,7 @@ func TestRefusedSizes(t *testing.T) {
 			t.Errorf("error %q, want one line with %q", s, want)
 		}
 		if now := testbed.XDPProgram(t, "lb0"); now != before {
-			t.Errorf("lb0 carries program %d, migrated %d", now, before)
+			t.Errorf("lb0 carries program %d, before %d", now, before)
 		}
 		w.inst, err = datapath.OpenHere("lb")
 		w.must(err)
@@ -276,14 +274,14 @@ func TestRefusedSizes(t *testing.T) {
 	refused("backend 10.0.0.13 has number 3, but there is room for 3 only", func(o *Options) { o.Backends = 3 })
 	refused("no rings for you", func(o *Options) {
 		o.RingSize, o.Fill = 19, func(p *Plane) error {
-			// All of it is the new program's.
+			// All of this is written to maps of the new program alone.
 			return errors.Join(p.SetState([]byte("other")), p.SetBackend(Backend{ID: w.backends[0].ID}),
 				p.DeleteVIP(VIPKey{Addr: netip.MustParseAddr("192.0.2.1"), Proto: 6, Port: worldPort}), errors.New("no rings for you"))
 		}
 	})
 	w.must(w.plane.DeleteVIP(VIPKey{Addr: netip.MustParseAddr("192.0.2.7"), Proto: 6, Port: 80}))
 	w.check()
-	// Where all sizes stay, what was written before the error is in force.
+	// With the same sizes the maps are shared, so what was written before the error is in force.
 	refused("not today", func(o *Options) {
 		o.Flows, o.Fill = 77, func(p *Plane) error {
 			return errors.Join(p.SetState([]byte("other")), errors.New("not today"))
@@ -376,13 +374,13 @@ func TestSavedState(t *testing.T) {
 	}
 }
 
-// TestStateDied lets the process die after each step of SetState, and within each: what was kept stays until the
-// last step is done.
+// TestStateDied ends SetState after each of its steps, and in the middle of each. The state from before stays until the last
+// step is done.
 func TestStateDied(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.inst.Map(bpfobj.PipelineMapLbState)
 	r := rand.New(rand.NewPCG(5, 6))
-	noise := func(size int) []byte { // which gzip cannot shrink
+	noise := func(size int) []byte { // gzip cannot compress it
 		state := make([]byte, size)
 		for n := range state {
 			state[n] = byte(r.Uint32())
@@ -402,19 +400,19 @@ func TestStateDied(t *testing.T) {
 		writes, err := b.plane.stateWrites(state)
 		b.must(err)
 		for n, w := range writes {
-			half := w
+			torn := w
 			var before bpfobj.PipelineLbChunk
 			b.must(m.Lookup(w.key, &before))
-			copy(half.chunk.Bytes[len(half.chunk.Bytes)/2:], before.Bytes[len(before.Bytes)/2:])
+			copy(torn.chunk.Bytes[len(torn.chunk.Bytes)/2:], before.Bytes[len(before.Bytes)/2:])
 			if n < len(writes)-1 {
-				b.must(m.Put(half.key, half.chunk))
+				b.must(m.Put(torn.key, torn.chunk))
 				read(fmt.Sprintf("round %d, within step %d", round, n), kept)
 			}
 			b.must(m.Put(w.key, w.chunk))
 			if n < len(writes)-1 {
 				read(fmt.Sprintf("round %d, after step %d", round, n), kept)
 			}
-			if n == len(writes)/2 { // another process does it from the beginning
+			if n == len(writes)/2 { // another process writes a state of its own
 				other := noise(size / 2)
 				b.must(b.plane.SetState(other))
 				kept = other
@@ -437,7 +435,7 @@ func TestStateDied(t *testing.T) {
 	read("after too much", kept)
 }
 
-// TestDetached looks for what is left.
+// TestDetached wants no program, pins and maps to be left after detaching.
 func TestDetached(t *testing.T) {
 	for name, detach := range map[string]func(*datapath.Instance) error{
 		"the last interface": func(i *datapath.Instance) error { return i.Detach("lb0") },
@@ -493,16 +491,16 @@ func awaitGone(t *testing.T, id ebpf.MapID) {
 	}
 }
 
-// outer decodes what left, and returns its outer header's addresses and what is behind it.
+// outer decodes a frame that was sent, and returns the addresses of its outer header and what is behind that header.
 func outer(t testing.TB, frame []byte) (src, dst netip.Addr, inner []byte) {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	if e := p.ErrorLayer(); e != nil {
-		t.Fatalf("what left does not decode: %v\n%x", e.Error(), frame)
+		t.Fatalf("the frame does not decode: %v\n%x", e.Error(), frame)
 	}
 	n := p.NetworkLayer()
 	if n == nil {
-		t.Fatalf("what left is no IP: %x", frame)
+		t.Fatalf("the frame has no IP packet: %x", frame)
 	}
 	src, _ = netip.AddrFromSlice(n.NetworkFlow().Src().Raw())
 	dst, _ = netip.AddrFromSlice(n.NetworkFlow().Dst().Raw())

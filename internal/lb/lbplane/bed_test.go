@@ -58,7 +58,8 @@ func newBedOf(t testing.TB, o Options, all datapath.Options) *bed {
 	return b
 }
 
-// transmits says whether frames can be redirected to lb0. A veth tells so of itself only while its peer has NAPI on.
+// transmits tells the programs whether frames can be redirected to lb0. The kernel reports that of a veth only while its peer
+// has NAPI on.
 func (b *bed) transmits(on bool) {
 	b.t.Helper()
 	var port bpfobj.PipelinePort
@@ -75,7 +76,7 @@ func (b *bed) must(err error) {
 	}
 }
 
-// backend makes backend number of VIP vip, reached over IPIP unless changed.
+// backend writes a backend of a VIP. It is reached over IPIP unless change says otherwise.
 func (b *bed) backend(number, vip uint32, addr string, change ...func(*Backend)) Backend {
 	b.t.Helper()
 	m := Backend{
@@ -93,7 +94,7 @@ func (b *bed) backend(number, vip uint32, addr string, change ...func(*Backend))
 	return m
 }
 
-// vip makes a VIP whose ring goes round the backends.
+// vip writes a VIP, and a ring that has the backends in turn.
 func (b *bed) vip(number uint32, addr string, proto uint8, backends []Backend, change ...func(*VIP)) {
 	b.t.Helper()
 	ap := netip.MustParseAddrPort(addr)
@@ -116,8 +117,8 @@ func (b *bed) ring(vip uint32, backends []Backend) {
 	b.must(b.plane.SetRing(vip, ring))
 }
 
-// packet builds a frame to the load balancer from a client to a service; transport is a *layers.TCP or *layers.UDP,
-// whose ports are filled in.
+// packet builds a frame to the load balancer, from a client to a service. transport is a *layers.TCP or *layers.UDP; packet
+// sets its ports.
 func (b *bed) packet(from, to string, transport gopacket.SerializableLayer, payload []byte, change ...func(gopacket.SerializableLayer)) []byte {
 	b.t.Helper()
 	src, dst := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
@@ -155,7 +156,7 @@ func (b *bed) packet(from, to string, transport gopacket.SerializableLayer, payl
 	return buf.Bytes()
 }
 
-// run puts a frame through the program and tells what came of it.
+// run runs the program on a frame. It returns the XDP action, the frame that leaves, and verdict and reason as one string.
 func (b *bed) run(frame []byte) (action uint32, out []byte, reason string) {
 	b.t.Helper()
 	_, before, _ := testbed.Counted(b.t, b.inst, "lb0")
@@ -173,34 +174,51 @@ func (b *bed) run(frame []byte) (action uint32, out []byte, reason string) {
 	return action, out, reason
 }
 
-// expect is run for a frame that has to leave for a reason.
+// expect runs the program on a frame and wants this verdict and reason. It returns the frame that leaves.
 func (b *bed) expect(frame []byte, reason string) []byte {
 	b.t.Helper()
 	_, out, got := b.run(frame)
 	if got != reason {
-		b.t.Fatalf("it left as %q, not as %q\n%x", got, reason, frame)
+		b.t.Fatalf("it was counted as %q, want %q\n%x", got, reason, frame)
 	}
 	return out
 }
 
-// leaves is expect for a frame that nothing is done to.
-func (b *bed) leaves(frame []byte, reason string) {
+// expectUnchanged is expect for a frame that leaves as it came.
+func (b *bed) expectUnchanged(frame []byte, reason string) {
 	b.t.Helper()
 	if out := b.expect(frame, reason); !bytes.Equal(out, frame) {
 		b.t.Fatalf("it was changed:\n%x\n%x", frame, out)
 	}
 }
 
-// sent is expect for a frame that has to leave to one of some backends, which it returns.
-func (b *bed) sent(frame []byte, reason string, backends ...Backend) Backend {
+// packetCase is a frame that leaves as it came, and the verdict and reason that are wanted for it.
+type packetCase struct {
+	name   string
+	frame  []byte
+	reason string
+}
+
+// expectAllUnchanged runs the program on the frame of each case.
+func (b *bed) expectAllUnchanged(cases []packetCase) {
+	b.t.Helper()
+	for _, c := range cases {
+		if _, out, got := b.run(c.frame); got != c.reason || !bytes.Equal(out, c.frame) {
+			b.t.Errorf("%s: it was counted as %q, want %q, and leaves as\n%x, want\n%x", c.name, got, c.reason, out, c.frame)
+		}
+	}
+}
+
+// expectSent is expect for a frame that is sent to one of some backends. It returns that backend.
+func (b *bed) expectSent(frame []byte, reason string, backends ...Backend) Backend {
 	b.t.Helper()
 	action, out, got := b.run(frame)
 	if got != reason || action != testbed.XDPRedirect {
-		b.t.Fatalf("it left as %q with action %d, not as %q\n%x", got, action, reason, frame)
+		b.t.Fatalf("it was counted as %q with action %d, want %q\n%x", got, action, reason, frame)
 	}
 	var err error
 	for _, m := range backends {
-		if err = sentRight(frame, out, m); err == nil {
+		if err = checkForwarded(frame, out, m); err == nil {
 			return m
 		}
 	}
@@ -208,7 +226,7 @@ func (b *bed) sent(frame []byte, reason string, backends ...Backend) Backend {
 	return Backend{}
 }
 
-// changed returns a frame with a change.
+// changed returns a copy of a frame after a change.
 func (b *bed) changed(frame []byte, change func([]byte)) []byte {
 	f := bytes.Clone(frame)
 	change(f)

@@ -24,9 +24,9 @@ import (
 	"culvert/internal/testbed"
 )
 
-// runs puts frames through the program in turn, while another thread calls change at least that many times. It calls see with
-// the outcome of each frame; an error ends the test. seen has counters of see: runs goes on until none of them is 0, or for a
-// minute.
+// runs runs the program on the frames in turn, while another thread calls change at least changes times. It calls see with the
+// outcome of each frame. An error of either ends the test. seen are counters that see increments: runs goes on until none of
+// them is 0, but a minute at most.
 func (b *bed) runs(frames [][]byte, changes int, seen []int, change func(n int) error, see func(frame int, action uint32, out []byte) error) {
 	b.t.Helper()
 	const packets, patience = 20_000, time.Minute
@@ -95,7 +95,7 @@ func TestBackendIsWhole(t *testing.T) {
 	b.must(b.plane.SetBackend(two))
 	asTwo := b.expect(frame, "fwd lb-flow")
 	if bytes.Equal(asOne[:14], asTwo[:14]) || len(asOne) == len(asTwo) {
-		t.Fatal("they are alike")
+		t.Fatal("both backends get the same frame")
 	}
 	var seen [2]int
 	b.runs([][]byte{frame}, 100_000, seen[:], func(n int) error {
@@ -107,7 +107,7 @@ func TestBackendIsWhole(t *testing.T) {
 		case bytes.Equal(out, asTwo):
 			seen[1]++
 		default:
-			return fmt.Errorf("half one and half the other: %x\n%x\n%x", out, asOne, asTwo)
+			return fmt.Errorf("a mix of both: %x\n%x\n%x", out, asOne, asTwo)
 		}
 		return nil
 	})
@@ -179,7 +179,7 @@ func TestFlowsUnderLoad(t *testing.T) {
 	o := b.plane.Options()
 	check := func(f Flow) error {
 		if want := backends[o.Position(VIP{}, 6, f.Client, f.Port)].ID; f.VIP != 0 || f.Backend != want || f.State != "new" {
-			return fmt.Errorf("half one and half another: %+v, its backend is %v", f, want)
+			return fmt.Errorf("a mix of two flows: %+v, its backend is %v", f, want)
 		}
 		return nil
 	}
@@ -300,7 +300,8 @@ func TestSwapUnderLoad(t *testing.T) {
 	t.Logf("%d packets", sent)
 }
 
-// editorEnv makes this test binary change the load balancer of its network namespace that many times.
+// editorEnv is an environment variable. It makes this test binary change the load balancer of its network namespace as often
+// as its value says.
 const editorEnv = "CULVERT_TEST_LB_EDIT"
 
 func runEditor(times string) int {
@@ -326,7 +327,7 @@ func countUp(p *Plane) error {
 	if err != nil {
 		return err
 	}
-	n, _ := strconv.Atoi(string(b)) // none at first
+	n, _ := strconv.Atoi(string(b)) // the first state is empty
 	m, err := p.Backend(1)
 	if err != nil {
 		return err

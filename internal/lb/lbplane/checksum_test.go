@@ -12,11 +12,12 @@ import (
 )
 
 /*
-A checksum that is patched (RFC 1624) or folded by the programs is compared with one taken over all that it covers, for
-each of the 65,536 sums there are. In one's complement 0 and 0xffff stand for the same: which of them is written matters
-where nothing but zeros is covered, and where 0 has a meaning of its own, as in UDP.
+The programs update checksums (RFC 1624) or fold them. These tests compare the result with a checksum over all that it covers,
+for each of the 65,536 sums. In one's complement 0 and 0xffff are the same number. It matters which of them is written if all
+data is zero, and where 0 has a meaning of its own, as in UDP.
 */
 
+// TestChecksumsOfEcho checks answers to echo requests.
 func TestChecksumsOfEcho(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
@@ -38,18 +39,19 @@ func TestChecksumsOfEcho(t *testing.T) {
 		testbed.RightICMP(t, packet)
 		testbed.RightICMP(t, answer(b.icmp("2001:db8:7::7", "2001:db8::1", 128, 0, uint32(n)<<16, nil)))
 	})
-	// Nothing but zeros, of any length, is the only case of which the sum is 0 and not 0xffff.
+	// Zeros alone have the sum 0, whatever their number. The sum of other data is never 0, but it may be 0xffff.
 	for size := range 64 {
 		testbed.RightICMP(t, answer(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 0, make([]byte, size))))
 	}
-	// What is not zero and adds up to 0xffff may have either, and receivers take both (RFC 1071).
+	// If other data has the sum 0xffff, the checksum may be 0 or 0xffff: receivers accept both (RFC 1071).
 	packet := answer(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 0, []byte{0x12, 0x34, 0xed, 0xcb}))
 	if icmpSum(packet) != 0xffff {
 		t.Errorf("wrong checksum in %x", packet)
 	}
 }
 
-// Outer headers are made from nothing: their sources, of the flow's hash, bring them to many sums, lengths to all.
+// TestChecksumsOfOuterHeaders checks outer headers, whose checksums the programs do not update but compute. They get many
+// different sums, because their sources depend on the hash of the flow.
 func TestChecksumsOfOuterHeaders(t *testing.T) {
 	b := newBed(t, Options{})
 	plain := b.backend(1, 0, "10.0.0.11")

@@ -16,11 +16,11 @@ func TestFlowEstimateWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := bucketsFor(o.Flows); n > sampleStretch {
-		t.Errorf("%d of %d buckets are looked at", sampleStretch, n)
+		t.Errorf("%d of %d buckets are read", sampleStretch, n)
 	}
 }
 
-// TestFlowEstimate fills a table with flows, few first and then so many that a part of the table is looked at.
+// TestFlowEstimate inserts a few flows, and then so many that only a sample of the table is read.
 func TestFlowEstimate(t *testing.T) {
 	b := newBed(t, Options{Flows: 100_000, InsertRate: 1_000_000_000})
 	b.vip(0, "192.0.2.1:80", 6, []Backend{b.backend(1, 0, "10.0.0.11")})

@@ -23,10 +23,10 @@ import (
 	"culvert/internal/testbed"
 )
 
-// raw puts a frame through the program without looking at counters.
-func (b *bed) raw(frame []byte) ([]byte, error) { return b.rawOf(b.inst.Program(), frame) }
+// raw runs the program on a frame and returns the frame that leaves. It ignores the counters.
+func (b *bed) raw(frame []byte) ([]byte, error) { return b.runProgram(b.inst.Program(), frame) }
 
-func (b *bed) rawOf(prog *ebpf.Program, frame []byte) ([]byte, error) {
+func (b *bed) runProgram(prog *ebpf.Program, frame []byte) ([]byte, error) {
 	opts := ebpf.RunOptions{
 		Data: frame, DataOut: make([]byte, len(frame)+64), Context: bpfobj.XDPMD{DataEnd: uint32(len(frame)), IngressIfindex: uint32(b.in.Index)},
 	}
@@ -34,7 +34,7 @@ func (b *bed) rawOf(prog *ebpf.Program, frame []byte) ([]byte, error) {
 	return opts.DataOut, err
 }
 
-// buckets calls change for each bucket of the flow table, and keeps what it does.
+// buckets calls change for each bucket of the flow table, and writes the bucket back.
 func (b *bed) buckets(change func(*bpfobj.PipelineLbBucket)) {
 	b.t.Helper()
 	m := b.inst.Map(bpfobj.PipelineMapLbFlows)
@@ -46,7 +46,7 @@ func (b *bed) buckets(change func(*bpfobj.PipelineLbBucket)) {
 	}
 }
 
-// age makes all flows so much older.
+// age makes all flows older by d, rounded up to whole ticks.
 func (b *bed) age(d time.Duration) {
 	ticks := uint16((d + Tick - 1) / Tick)
 	b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
@@ -59,7 +59,7 @@ func (b *bed) age(d time.Duration) {
 func ack() *layers.TCP { return &layers.TCP{ACK: true} }
 func syn() *layers.TCP { return &layers.TCP{SYN: true} }
 
-// TestFlowStays changes rings and backends, and looks at what happens to a flow.
+// TestFlowStays changes rings and backends, and checks which backend a flow has.
 func TestFlowStays(t *testing.T) {
 	for name, move := range map[string]bool{"keep": false, "move": true} {
 		t.Run(name, func(t *testing.T) {
@@ -68,12 +68,12 @@ func TestFlowStays(t *testing.T) {
 			vip := func(v *VIP) { v.Move = move }
 			b.vip(0, vip4, protoTCP, []Backend{one}, vip)
 			in := b.packet(client4, vip4, syn(), nil)
-			b.sent(in, "fwd lb-new", one)
+			b.expectSent(in, "fwd lb-new", one)
 			in = b.packet(client4, vip4, ack(), []byte("data"))
 			b.ring(0, []Backend{two}) // weight 0, or another ring
-			b.sent(in, "fwd lb-flow", one)
+			b.expectSent(in, "fwd lb-flow", one)
 			b.vip(0, vip4, protoTCP, nil, vip) // all are drained
-			b.sent(in, "fwd lb-flow", one)
+			b.expectSent(in, "fwd lb-flow", one)
 			b.vip(0, vip4, protoTCP, []Backend{two}, vip)
 			one.Down = true
 			b.must(b.plane.SetBackend(one))
@@ -84,27 +84,27 @@ func TestFlowStays(t *testing.T) {
 				}
 			}
 			if move {
-				b.sent(in, "fwd lb-new", two)
+				b.expectSent(in, "fwd lb-new", two)
 				moved(1)
-				one.Down = false // for good
+				one.Down = false // the flow does not return
 				b.must(b.plane.SetBackend(one))
-				b.sent(in, "fwd lb-flow", two)
+				b.expectSent(in, "fwd lb-flow", two)
 				return
 			}
-			b.sent(in, "fwd lb-flow", one)
+			b.expectSent(in, "fwd lb-flow", one)
 			moved(0)
-			// Its number has another backend now.
+			// Another backend gets the number of its backend.
 			other := b.backend(1, 0, "10.0.0.99", func(m *Backend) { m.ID = NewBackendID(1, 2) })
-			b.sent(in, "fwd lb-new", two)
+			b.expectSent(in, "fwd lb-new", two)
 			moved(1)
-			b.sent(in, "fwd lb-flow", two)
-			b.sent(b.packet("203.0.113.7:99", vip4, syn(), nil), "fwd lb-new", two)
-			// It is taken away altogether, and the ring still leads to it.
+			b.expectSent(in, "fwd lb-flow", two)
+			b.expectSent(b.packet("203.0.113.7:99", vip4, syn(), nil), "fwd lb-new", two)
+			// The backend is deleted, but the ring still leads to it.
 			two.Used = false
 			b.must(b.plane.SetBackend(two))
-			b.leaves(in, "pass lb-empty")
+			b.expectUnchanged(in, "pass lb-empty")
 			b.ring(0, []Backend{other})
-			b.sent(in, "fwd lb-new", other)
+			b.expectSent(in, "fwd lb-new", other)
 			moved(2)
 		})
 	}
@@ -137,7 +137,7 @@ func TestFlowExpires(t *testing.T) {
 			b.ring(0, []Backend{one})
 			b.ring(1, []Backend{one})
 			for _, p := range c.packets {
-				b.sentTo(p, one)
+				b.sendTo(p, one)
 			}
 			b.ring(0, []Backend{two})
 			b.ring(1, []Backend{two})
@@ -147,10 +147,10 @@ func TestFlowExpires(t *testing.T) {
 			}
 			b.age(idle)
 			_, out, got := b.run(last)
-			if err := sentRight(last, out, to); err != nil || got != want {
+			if err := checkForwarded(last, out, to); err != nil || got != want {
 				t.Fatalf("%s, idle for %v: %q, want %q: %v", name, idle, got, want, err)
 			}
-			b.sent(last, "fwd lb-flow", to)
+			b.expectSent(last, "fwd lb-flow", to)
 		}
 	}
 	if n, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_MOVED); err != nil || n != 0 {
@@ -158,12 +158,12 @@ func TestFlowExpires(t *testing.T) {
 	}
 }
 
-// sentTo is sent for any reason.
-func (b *bed) sentTo(frame []byte, m Backend) {
+// sendTo is expectSent for any reason.
+func (b *bed) sendTo(frame []byte, m Backend) {
 	b.t.Helper()
 	out, err := b.raw(frame)
 	b.must(err)
-	b.must(sentRight(frame, out, m))
+	b.must(checkForwarded(frame, out, m))
 }
 
 // TestSYNFlood wants a flood of SYNs to replace no open flow, however full the table is.
@@ -176,7 +176,7 @@ func TestSYNFlood(t *testing.T) {
 		from := fmt.Sprintf("203.0.113.7:%d", 1000+n)
 		_, _, reason := b.run(b.packet(from, vip4, syn(), nil))
 		frame := b.packet(from, vip4, ack(), nil)
-		if b.sentTo(frame, one); reason == "fwd lb-new" {
+		if b.sendTo(frame, one); reason == "fwd lb-new" {
 			open = append(open, frame)
 		}
 	}
@@ -213,9 +213,10 @@ func TestSYNFlood(t *testing.T) {
 		t.Errorf("the table has %d flows, %d of them of one packet; want 140 and %d", taken, new, 140-len(open))
 	}
 	for _, frame := range open {
-		b.sent(frame, "fwd lb-flow", one)
+		b.expectSent(frame, "fwd lb-flow", one)
 	}
-	// With nothing but open flows there is no room for a SYN, but for what comes in the middle of a flow if they are idle.
+	// In a table full of open flows there is no room for a SYN. A packet from the middle of a connection may replace a flow that
+	// has been idle for a while.
 	b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
 		for n := range bucket.Time {
 			bucket.Time[n] = bucket.Time[n]&^3 | uint16(bpfobj.PipelineLbFlowStateLB_FLOW_OPEN)
@@ -223,11 +224,11 @@ func TestSYNFlood(t *testing.T) {
 	})
 	before, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED)
 	b.must(err)
-	b.sent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd lb-untracked", two)
+	b.expectSent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd lb-untracked", two)
 	b.age(time.Minute)
-	b.sent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd lb-untracked", two)
-	b.sent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd lb-new", two)
-	b.sent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd lb-flow", two)
+	b.expectSent(b.packet("192.0.2.77:5", vip4, syn(), nil), "fwd lb-untracked", two)
+	b.expectSent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd lb-new", two)
+	b.expectSent(b.packet("192.0.2.77:5", vip4, ack(), nil), "fwd lb-flow", two)
 	if n, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != before+2 {
 		t.Errorf("%d flows were not taken in, want 2, %v", n-before, err)
 	}
@@ -241,11 +242,11 @@ func TestInsertLimit(t *testing.T) {
 	for n := range uint32(2) {
 		b.must(b.inst.Map(bpfobj.PipelineMapLbLimits).Put(n, bpfobj.PipelineLimit{Interval: 1e15, Burst: 1}))
 	}
-	b.sent(b.packet("203.0.113.7:1", vip4, syn(), nil), "fwd lb-new", one)
-	b.sent(b.packet("203.0.113.7:2", vip4, syn(), nil), "fwd lb-untracked", one)
-	b.sent(b.packet("203.0.113.7:3", vip4, ack(), nil), "fwd lb-new", one)
-	b.sent(b.packet("203.0.113.7:4", vip4, ack(), nil), "fwd lb-untracked", one)
-	b.sent(b.packet("203.0.113.7:1", vip4, ack(), nil), "fwd lb-flow", one)
+	b.expectSent(b.packet("203.0.113.7:1", vip4, syn(), nil), "fwd lb-new", one)
+	b.expectSent(b.packet("203.0.113.7:2", vip4, syn(), nil), "fwd lb-untracked", one)
+	b.expectSent(b.packet("203.0.113.7:3", vip4, ack(), nil), "fwd lb-new", one)
+	b.expectSent(b.packet("203.0.113.7:4", vip4, ack(), nil), "fwd lb-untracked", one)
+	b.expectSent(b.packet("203.0.113.7:1", vip4, ack(), nil), "fwd lb-flow", one)
 	if n, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != 2 {
 		t.Errorf("%d flows were not taken in, want 2, %v", n, err)
 	}
@@ -278,12 +279,12 @@ func TestFlowOnAllCPUs(t *testing.T) {
 			w <- func() {
 				defer wg.Done()
 				for n, f := range frames {
-					// Side by side, as far as that can be had.
+					// Both threads send the packet at about the same time.
 					begun.Add(1)
 					for begun.Load() < int32(cpus*(n+1)) {
 						runtime.Gosched()
 					}
-					out, err := b.rawOf(progs[cpu], f)
+					out, err := b.runProgram(progs[cpu], f)
 					if err != nil {
 						t.Error(err)
 					}
@@ -300,7 +301,7 @@ func TestFlowOnAllCPUs(t *testing.T) {
 					mismatches++
 				}
 			}
-			// Taken in by one program, the flow is where that one's ring has it.
+			// The program that inserts the flow assigns it by its own seed.
 			if out[33] == two.Addr.As4()[3] {
 				different++
 			}
@@ -309,7 +310,7 @@ func TestFlowOnAllCPUs(t *testing.T) {
 	if different < rounds*flows/10 || different > rounds*flows*9/10 {
 		t.Errorf("%d of %d flows are at the second backend", different, rounds*flows)
 	}
-	// A packet whose bucket another CPU holds for long, because it is halted meanwhile, goes by the ring and counts as that.
+	// If a CPU is halted while it holds a bucket, packets of other CPUs are assigned by the ring and counted as untracked.
 	untracked, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED)
 	if b.must(err); mismatches > untracked {
 		t.Errorf("%d packets went to another backend than their flow's, %d were untracked", mismatches, untracked)
@@ -367,19 +368,19 @@ func TestFlowAnew(t *testing.T) {
 	b := newBed(t, Options{})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
 	b.vip(0, vip4, protoTCP, []Backend{one})
-	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", one)
-	b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
+	b.expectSent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", one)
+	b.expectSent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 	b.ring(0, []Backend{two})
-	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-flow", one) // a stray one, or a guess
-	b.sent(b.packet(client4, vip4, &layers.TCP{FIN: true, ACK: true}, nil), "fwd lb-flow", one)
-	b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
-	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-flow", one)
-	b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
+	b.expectSent(b.packet(client4, vip4, syn(), nil), "fwd lb-flow", one) // a stray or forged SYN
+	b.expectSent(b.packet(client4, vip4, &layers.TCP{FIN: true, ACK: true}, nil), "fwd lb-flow", one)
+	b.expectSent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
+	b.expectSent(b.packet(client4, vip4, syn(), nil), "fwd lb-flow", one)
+	b.expectSent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 	one.Down = true
 	b.must(b.plane.SetBackend(one))
-	b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
+	b.expectSent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 	b.age(30 * time.Second)
-	b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", two)
+	b.expectSent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", two)
 }
 
 // TestMapped wants packets with IPv4-mapped IPv6 addresses to be left to the kernel.
@@ -391,9 +392,9 @@ func TestMapped(t *testing.T) {
 	mapped := netip.AddrFrom16(netip.MustParseAddrPort(vip4).Addr().As16()).As16()
 	to := slices.Clone(f)
 	copy(to[14+24:], mapped[:])
-	b.leaves(to, "pass other")
+	b.expectUnchanged(to, "pass other")
 	from := slices.Clone(f)
 	copy(from[14+8:], mapped[:])
-	b.leaves(from, "pass other")
+	b.expectUnchanged(from, "pass other")
 	b.expect(f, "fwd lb-new")
 }

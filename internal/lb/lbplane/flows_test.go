@@ -18,7 +18,7 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// openTable maps the whole flow table for as long as do takes.
+// openTable maps the whole flow table and calls do with it.
 func openTable(t *testing.T, m *ebpf.Map, do func(flowTable)) {
 	t.Helper()
 	table, err := openFlowTable(m, 0, m.MaxEntries(), unix.PROT_READ|unix.PROT_WRITE)
@@ -79,7 +79,7 @@ func TestFlows(t *testing.T) {
 		t.Errorf("counts %v, %v", n, err)
 	}
 
-	// Time goes by: 100 s, which only the flows of one packet and those that end do not outlive.
+	// After 100 s, flows of one packet and closing flows have expired, and others have not.
 	m := b.inst.Map(bpfobj.PipelineMapLbFlows)
 	each := func(do func(b *bpfobj.PipelineLbBucket, way int)) {
 		openTable(t, m, func(table flowTable) {
@@ -103,14 +103,14 @@ func TestFlows(t *testing.T) {
 	if n, err := b.plane.FlowCounts(); err != nil || n[one.ID] != 2 {
 		t.Errorf("counts %v, %v", n, err)
 	}
-	// One that is newer than the clock, which was read before it.
+	// An entry may be newer than the clock, which is read first.
 	each(func(b *bpfobj.PipelineLbBucket, way int) { b.Time[way] += (ticks + 1) << 2 })
 	for _, f := range list() {
 		if f.Expired {
 			t.Errorf("newer than the clock: %+v", f)
 		}
 	}
-	// While they are written nobody knows what they are.
+	// Entries that are being written are left out.
 	each(func(b *bpfobj.PipelineLbBucket, way int) { b.Entry[way].Seq++ })
 	if got := list(); len(got) > 0 {
 		t.Errorf("being written: %+v", got)
@@ -142,11 +142,11 @@ func TestEvents(t *testing.T) {
 	b.must(b.plane.ClearEvents(7))
 	check(7, Events{})
 	if _, err := b.plane.Events(8); err == nil {
-		t.Error("events of a VIP that there is no room for")
+		t.Error("events of a VIP whose number is too large")
 	}
 }
 
-// bareTable is a load balancer without programs: nothing but a flow table.
+// bareTable returns a flow table without programs.
 func bareTable(t *testing.T, flows int) flowMap {
 	t.Helper()
 	o, err := (&Options{Flows: flows}).Normal()
@@ -167,7 +167,7 @@ func bareTable(t *testing.T, flows int) flowMap {
 	return flowMap{m, "bare", o, [secretWords]uint32{1, 2, 3, 4, 5, 6}}
 }
 
-// fillTable takes random flows in, of all states and ages up to the longest idle time, and returns them with their times.
+// fillTable inserts n random flows of all states, with ages up to the longest idle time, and returns the entries of the table.
 func fillTable(t *testing.T, f flowMap, n int) map[flowKey]flowEntry {
 	t.Helper()
 	r := rand.New(rand.NewPCG(7, 8))
@@ -195,7 +195,7 @@ func tableEntries(f flowMap) map[flowKey]flowEntry {
 	return all
 }
 
-// TestMigrateFlows brings flows into tables of other sizes.
+// TestMigrateFlows migrates flows to tables of other sizes.
 func TestMigrateFlows(t *testing.T) {
 	const flows = 50_000
 	from := bareTable(t, flows)
@@ -203,7 +203,7 @@ func TestMigrateFlows(t *testing.T) {
 	for _, size := range []int{3 * flows, flows + 10, flows * 3 / 4, flows / 8, 1} {
 		to, clock := migrated(t, from, size)
 		after, alive, kept := tableEntries(to), 0, clock
-		kept.idle = from.options.gcIdle() // what FIN or RST has closed may go on
+		kept.idle = from.options.gcIdle() // closing flows are migrated as long as open ones
 		for _, e := range before {
 			if !kept.expired(e.time) {
 				alive++
@@ -241,8 +241,8 @@ func TestMigrateFlows(t *testing.T) {
 	}
 }
 
-// migrated is a table with the flows of another one, and what the time was: a tick meanwhile would end flows, and it is made
-// again.
+// migrated migrates flows to a new table, and returns the table and the time. If a tick has passed meanwhile, it starts again,
+// because flows may have expired.
 func migrated(t *testing.T, from flowMap, size int) (to flowMap, clock flowClock) {
 	t.Helper()
 	now := func() flowClock {
@@ -266,7 +266,7 @@ func migrated(t *testing.T, from flowMap, size int) (to flowMap, clock flowClock
 	}
 }
 
-// TestMigrateLate brings in what has come since, before and after the new programs run.
+// TestMigrateLate migrates again after the old table has changed, before and while the new programs run.
 func TestMigrateLate(t *testing.T) {
 	from, to := bareTable(t, 700), bareTable(t, 7000)
 	clock, err := from.options.clock()
@@ -297,14 +297,14 @@ func TestMigrateLate(t *testing.T) {
 	set(from, early, 1, 0)
 	migrate(false)
 	has(early, 1, "new")
-	set(from, early, 5, 1) // it was given another backend, because its own had gone
+	set(from, early, 5, 1) // its backend was deleted, so it has another one
 	set(from, late, 2, 1)
 	migrate(false)
 	has(early, 5, "open")
 	has(late, 2, "open")
 	set(from, early, 6, 0)
 	set(from, later, 3, 0)
-	set(to, late, 7, 2) // by the programs that run now
+	set(to, late, 7, 2) // written by the new programs
 	migrate(true)
 	has(early, 5, "open")
 	has(late, 7, "closing")
@@ -312,7 +312,7 @@ func TestMigrateLate(t *testing.T) {
 	has("203.0.113.4:4", 0, "")
 }
 
-// TestMemory holds the flow table to what is promised: ten million flows in a gigabyte.
+// TestMemory wants a flow table for ten million flows to take a gigabyte at most, as documented.
 func TestMemory(t *testing.T) {
 	size := func(flows int) uint64 {
 		return uint64(bucketsFor(flows)) * uint64(unsafe.Sizeof(bpfobj.PipelineLbBucket{}))

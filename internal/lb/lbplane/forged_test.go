@@ -12,7 +12,7 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// drained is a bed with an open flow at one whose ring leads to two.
+// drained is a bed with an open flow at backend one, and a ring that leads to backend two.
 type drained struct {
 	*bed
 	one, two Backend
@@ -44,13 +44,13 @@ func (d *drained) segment(l *layers.TCP, data string) []byte {
 	return frame
 }
 
-// open forgets all flows and opens one at one; then the ring leads to two.
+// open empties the flow table, opens a flow at backend one, and makes the ring lead to backend two.
 func (d *drained) open() {
 	d.t.Helper()
 	d.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
 	d.vip(0, d.to, protoTCP, []Backend{d.one})
-	d.sent(d.segment(syn(), ""), "fwd lb-new", d.one)
-	d.sent(d.segment(ack(), ""), "fwd lb-flow", d.one)
+	d.expectSent(d.segment(syn(), ""), "fwd lb-new", d.one)
+	d.expectSent(d.segment(ack(), ""), "fwd lb-flow", d.one)
 	d.ring(0, []Backend{d.two})
 }
 
@@ -63,7 +63,7 @@ func (d *drained) flow() Flow {
 	return f
 }
 
-// within repeats a test that ends, if all goes well, sooner than the clock of the flow table tells.
+// within repeats a test until it has taken less than d, so that the clock of the flow table can be neglected.
 func within(t testing.TB, d time.Duration, test func()) {
 	t.Helper()
 	for range 100 {
@@ -78,7 +78,7 @@ func within(t testing.TB, d time.Duration, test func()) {
 
 var ends = map[string]*layers.TCP{"FIN": {FIN: true, ACK: true}, "RST": {RST: true}, "RST, ACK": {RST: true, ACK: true}}
 
-// FIN or RST out of any window: the flow stays with its backend while its packets come.
+// TestForgedEnd forges FIN and RST. The flow keeps its backend, unless no packet of it comes for its idle time.
 func TestForgedEnd(t *testing.T) {
 	eachDrained(t, func(d *drained) {
 		t := d.t
@@ -88,54 +88,54 @@ func TestForgedEnd(t *testing.T) {
 			stays := func(what string, frame []byte, idle time.Duration) {
 				t.Helper()
 				d.age(idle - 2*Tick)
-				if _, out, got := d.run(frame); got != "fwd lb-flow" || sentRight(frame, out, d.one) != nil {
+				if _, out, got := d.run(frame); got != "fwd lb-flow" || checkForwarded(frame, out, d.one) != nil {
 					t.Fatalf("%s, %s: it left as %q", name, what, got)
 				}
 			}
 			d.open()
-			d.sent(forged, "fwd lb-flow", d.one)
-			d.sent(data, "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
+			d.expectSent(data, "fwd lb-flow", d.one)
 			if f := d.flow(); f.State != "open" {
 				t.Errorf("%s, and data: %+v", name, f)
 			}
 			stays("data at once", data, DefaultIdleTCP)
 
 			d.open()
-			d.sent(forged, "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
 			d.age(2 * Tick)
-			d.sent(pure, "fwd lb-flow", d.one)
+			d.expectSent(pure, "fwd lb-flow", d.one)
 			stays("a late ACK", data, DefaultIdleTCP)
 
-			d.open() // over and over, between ACKs
+			d.open() // repeatedly, between ACKs
 			for range 40 {
-				d.sent(forged, "fwd lb-flow", d.one)
+				d.expectSent(forged, "fwd lb-flow", d.one)
 				d.age(Tick)
-				d.sent(pure, "fwd lb-flow", d.one)
+				d.expectSent(pure, "fwd lb-flow", d.one)
 			}
 			stays("a flood of them", pure, DefaultIdleTCP)
 
 			d.open() // while the flow is idle
-			d.sent(forged, "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
 			stays("idle", pure, DefaultIdleTCP)
 			stays("idle, and on", pure, DefaultIdleTCP)
 
-			d.open() // not for ever
-			d.sent(forged, "fwd lb-flow", d.one)
+			d.open() // until the idle time has passed
+			d.expectSent(forged, "fwd lb-flow", d.one)
 			d.age(DefaultIdleTCP + 2*Tick)
-			d.sent(data, "fwd lb-new", d.two)
+			d.expectSent(data, "fwd lb-new", d.two)
 		}
 	})
 }
 
-// A connection that is closed makes room after a minute, whatever number of FIN and RST comes.
+// TestEndedFlow closes connections. Their entries expire after a minute, however many FIN and RST come.
 func TestEndedFlow(t *testing.T) {
 	eachDrained(t, func(d *drained) {
 		t := d.t
 		for name, end := range ends {
 			within(t, 4*time.Second, func() {
 				d.open()
-				d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
-				d.sent(d.segment(ack(), ""), "fwd lb-flow", d.one) // the last of closing
+				d.expectSent(d.segment(end, ""), "fwd lb-flow", d.one)
+				d.expectSent(d.segment(ack(), ""), "fwd lb-flow", d.one) // as at the end of a regular close
 				if f := d.flow(); f.State != "closing" || f.Idle > Tick {
 					t.Errorf("%s, and the last ACK: %+v", name, f)
 				}
@@ -143,36 +143,36 @@ func TestEndedFlow(t *testing.T) {
 			for range 8 {
 				d.age(2 * Tick)
 				for _, more := range ends {
-					d.sent(d.segment(more, ""), d.reason(), d.one, d.two)
+					d.expectSent(d.segment(more, ""), d.reason(), d.one, d.two)
 				}
 			}
 			if f := d.flow(); f.Backend == d.one.ID && !f.Expired {
 				t.Errorf("%s, and more of them for 64 s: %+v", name, f)
 			}
 		}
-		// Nor does it take one of a flow that is over.
+		// An RST does not prolong an entry that has expired.
 		d.open()
-		d.sent(d.segment(ends["RST"], ""), "fwd lb-flow", d.one)
+		d.expectSent(d.segment(ends["RST"], ""), "fwd lb-flow", d.one)
 		d.age(DefaultIdleClosing + 2*Tick)
-		d.sent(d.segment(ends["RST"], ""), "fwd lb-new", d.two)
-		// A SYN behind it gives it another minute, and no more.
+		d.expectSent(d.segment(ends["RST"], ""), "fwd lb-new", d.two)
+		// Each SYN prolongs the entry by a minute.
 		for name, end := range ends {
 			d.open()
 			for range 3 {
-				d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
+				d.expectSent(d.segment(end, ""), "fwd lb-flow", d.one)
 				d.age(DefaultIdleClosing - 2*Tick)
-				d.sent(d.segment(syn(), ""), "fwd lb-flow", d.one)
+				d.expectSent(d.segment(syn(), ""), "fwd lb-flow", d.one)
 			}
 			if f := d.flow(); f.State != "closing" {
 				t.Errorf("%s, and SYN: %+v", name, f)
 			}
 			d.age(DefaultIdleClosing + 2*Tick)
-			d.sent(d.segment(syn(), ""), "fwd lb-new", d.two)
+			d.expectSent(d.segment(syn(), ""), "fwd lb-new", d.two)
 		}
 	})
 }
 
-// reason is what a packet of the flow leaves as.
+// reason returns the reason that a packet of the flow is counted under.
 func (d *drained) reason() string {
 	if d.flow().Expired {
 		return "fwd lb-new"
@@ -180,42 +180,42 @@ func (d *drained) reason() string {
 	return "fwd lb-flow"
 }
 
-// A SYN takes no flow away from a backend that is there, not behind FIN or RST either.
+// TestForgedSYN wants a SYN to move no flow from a backend that exists, not even after FIN or RST.
 func TestForgedSYN(t *testing.T) {
 	eachDrained(t, func(d *drained) {
 		t := d.t
 		forged, data, pure := d.segment(syn(), ""), d.segment(ack(), "data"), d.segment(ack(), "")
 		for name, end := range ends {
 			d.open()
-			d.sent(forged, "fwd lb-flow", d.one)
-			d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
-			d.sent(forged, "fwd lb-flow", d.one)
-			d.sent(forged, "fwd lb-flow", d.one)
-			d.sent(data, "fwd lb-flow", d.one)
-			// The client uses the port again: that connection lives as long as any.
-			d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
+			d.expectSent(d.segment(end, ""), "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
+			d.expectSent(data, "fwd lb-flow", d.one)
+			// The client uses the port again. The flow has the idle time of an open connection.
+			d.expectSent(d.segment(end, ""), "fwd lb-flow", d.one)
 			d.age(30 * time.Second)
-			d.sent(forged, "fwd lb-flow", d.one)
-			d.sent(pure, "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
+			d.expectSent(pure, "fwd lb-flow", d.one)
 			d.age(DefaultIdleTCP - 2*Tick)
-			d.sent(pure, "fwd lb-flow", d.one)
-			// A SYN alone keeps no flow.
+			d.expectSent(pure, "fwd lb-flow", d.one)
+			// A SYN alone does not prolong the flow.
 			d.age(DefaultIdleTCP - 2*Tick)
-			d.sent(forged, "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
 			d.age(4 * Tick)
-			d.sent(forged, "fwd lb-new", d.two)
-			d.sent(pure, "fwd lb-flow", d.two)
-			// After a minute it is another connection.
+			d.expectSent(forged, "fwd lb-new", d.two)
+			d.expectSent(pure, "fwd lb-flow", d.two)
+			// A minute after the end, a SYN begins another connection.
 			d.open()
-			d.sent(d.segment(end, ""), "fwd lb-flow", d.one)
+			d.expectSent(d.segment(end, ""), "fwd lb-flow", d.one)
 			d.age(DefaultIdleClosing + 2*Tick)
-			d.sent(forged, "fwd lb-new", d.two)
-			// Its backend has gone.
+			d.expectSent(forged, "fwd lb-new", d.two)
+			// Its backend has been deleted.
 			d.open()
 			one := d.one
 			one.Used = false
 			d.must(d.plane.SetBackend(one))
-			d.sent(forged, "fwd lb-new", d.two)
+			d.expectSent(forged, "fwd lb-new", d.two)
 			d.must(d.plane.SetBackend(d.one))
 			if t.Failed() {
 				t.Fatal(name)
@@ -224,7 +224,8 @@ func TestForgedSYN(t *testing.T) {
 	})
 }
 
-// A backend that fails its checks may live: a SYN takes away from it what nobody uses.
+// TestForgedSYNDown has a backend that fails its checks but may still work. A SYN moves a flow from it only if the flow is not
+// in use.
 func TestForgedSYNDown(t *testing.T) {
 	eachDrained(t, func(d *drained) {
 		forged, pure := d.segment(syn(), ""), d.segment(ack(), "")
@@ -238,25 +239,25 @@ func TestForgedSYNDown(t *testing.T) {
 		}
 		within(d.t, 4*time.Second, func() {
 			fails()
-			d.sent(forged, "fwd lb-flow", d.one)
-			d.sent(d.segment(ends["FIN"], ""), "fwd lb-flow", d.one)
-			d.sent(forged, "fwd lb-flow", d.one)
-			d.sent(forged, "fwd lb-flow", d.one)
-			d.sent(pure, "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
+			d.expectSent(d.segment(ends["FIN"], ""), "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
+			d.expectSent(forged, "fwd lb-flow", d.one)
+			d.expectSent(pure, "fwd lb-flow", d.one)
 		})
 		d.age(7 * Tick) // half a minute
-		d.sent(forged, "fwd lb-new", d.two)
+		d.expectSent(forged, "fwd lb-new", d.two)
 		fails()
-		d.sent(d.segment(ends["FIN"], ""), "fwd lb-flow", d.one)
+		d.expectSent(d.segment(ends["FIN"], ""), "fwd lb-flow", d.one)
 		d.age(2 * Tick)
-		d.sent(forged, "fwd lb-new", d.two)
-		// One try after the other.
+		d.expectSent(forged, "fwd lb-new", d.two)
+		// A client that sends SYN after SYN reaches a backend that is up.
 		d.must(d.plane.SetBackend(d.one))
 		d.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
 		d.ring(0, []Backend{d.one})
-		d.sent(forged, "fwd lb-new", d.one)
+		d.expectSent(forged, "fwd lb-new", d.one)
 		d.ring(0, []Backend{d.two})
 		d.must(d.plane.SetBackend(down))
-		d.sent(forged, "fwd lb-new", d.two)
+		d.expectSent(forged, "fwd lb-new", d.two)
 	})
 }

@@ -46,7 +46,7 @@ func fragments(frame []byte, mtu int, id uint32) (all [][]byte) {
 	return all
 }
 
-// reassembled puts what arrived at a backend together again.
+// reassembled returns the datagram whose fragments have arrived at a backend.
 func reassembled(outs [][]byte) []byte {
 	datagram := make([]byte, 0, 9100)
 	for _, out := range outs {
@@ -90,7 +90,7 @@ func TestFragments(t *testing.T) {
 		}
 		var all uint64
 		for range 4 {
-			// Two datagrams of different flows and one of an old flow, mixed as two CPUs would.
+			// Fragments of two datagrams of new flows and of one of a known flow are interleaved.
 			type datagram struct {
 				whole     []byte
 				fragments [][]byte
@@ -98,27 +98,25 @@ func TestFragments(t *testing.T) {
 				backend   Backend
 			}
 			var sets []*datagram
-			for k := range 3 {
+			for _, known := range []bool{false, false, true} {
 				data := make([]byte, 9000-8)
 				for i := range data {
 					data[i] = byte(rng.Uint32())
 				}
 				from := netip.AddrPortFrom(netip.MustParseAddr(client), uint16(rng.Uint32()|1))
 				frame := b.packet(from.String(), vip, &layers.UDP{}, data)
-				if k == 2 {
-					b.sent(b.packet(from.String(), vip, &layers.UDP{}, nil), "fwd lb-new", one, two)
+				want := "fwd lb-new"
+				if known {
+					want = "fwd lb-flow"
+					b.expectSent(b.packet(from.String(), vip, &layers.UDP{}, nil), "fwd lb-new", one, two)
 				}
 				_, packet, _ := ipPart(frame)
 				d := &datagram{whole: packet[len(packet)-9000:], fragments: fragments(frame, 1500, rng.Uint32())}
-				want := "fwd lb-new"
-				if k == 2 {
-					want = "fwd lb-flow"
-				}
 				_, out, got := b.run(d.fragments[0])
 				if got != want {
 					t.Fatalf("the first fragment left as %q, not %q", got, want)
 				}
-				d.backend = b.sent(d.fragments[0], "fwd lb-flow", one, two)
+				d.backend = b.expectSent(d.fragments[0], "fwd lb-flow", one, two)
 				d.outs, d.fragments = append(d.outs, out), d.fragments[1:]
 				rng.Shuffle(len(d.fragments), func(i, j int) { d.fragments[i], d.fragments[j] = d.fragments[j], d.fragments[i] })
 				sets = append(sets, d)
@@ -134,7 +132,7 @@ func TestFragments(t *testing.T) {
 					f := d.fragments[0]
 					d.fragments = d.fragments[1:]
 					_, out, got := b.run(f)
-					if err := sentRight(f, out, d.backend); err != nil || got != "fwd lb-fragment" {
+					if err := checkForwarded(f, out, d.backend); err != nil || got != "fwd lb-fragment" {
 						t.Fatalf("a fragment left as %q: %v", got, err)
 					}
 					d.outs = append(d.outs, out)
@@ -158,6 +156,7 @@ func TestFragments(t *testing.T) {
 	}
 }
 
+// TestLostFragments sends fragments without the first one, and changes the VIPs of the address.
 func TestLostFragments(t *testing.T) {
 	b := newBed(t, Options{})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
@@ -177,39 +176,39 @@ func TestLostFragments(t *testing.T) {
 	}
 	b.vip(0, addr, protoUDP, []Backend{one, two})
 	lost := parts(addr, 1)
-	b.leaves(lost[1], "drop lb-fragment")
+	b.expectUnchanged(lost[1], "drop lb-fragment")
 	number(0, bpfobj.PipelineLbEventLB_EVENT_LOST, 1)
-	// Behind a first fragment that is to another port: not ours either.
+	// The first fragment is to a port of no VIP, so the others are to no VIP.
 	foreign := parts("192.0.2.1:54", 2)
 	for _, f := range foreign {
-		b.leaves(f, "pass other")
+		b.expectUnchanged(f, "pass other")
 	}
-	// Of a protocol that no VIP has.
-	b.leaves(fragments(b.packet(client4, addr, &layers.TCP{}, make([]byte, 3000)), 1000, 3)[1], "pass other")
-	// By the client's address alone.
+	// No VIP has this protocol.
+	b.expectUnchanged(fragments(b.packet(client4, addr, &layers.TCP{}, make([]byte, 3000)), 1000, 3)[1], "pass other")
+	// The VIP assigns flows by the client's address, which each fragment has.
 	source := func(v *VIP) { v.Source = true }
 	b.vip(0, addr, protoUDP, []Backend{one, two}, source)
-	has := b.sent(b.packet(client4, addr, &layers.UDP{}, nil), "fwd lb-new", one, two)
+	backend := b.expectSent(b.packet(client4, addr, &layers.UDP{}, nil), "fwd lb-new", one, two)
 	for _, f := range lost[1:] {
-		b.sent(f, "fwd lb-fragment", has)
+		b.expectSent(f, "fwd lb-fragment", backend)
 	}
-	// With two VIPs at the address nobody knows which one it is to.
+	// With two VIPs of the address, the fragment may be to either.
 	b.vip(1, other, protoUDP, []Backend{one, two}, source)
-	b.leaves(lost[1], "drop lb-fragment")
-	b.vip(0, addr, protoUDP, []Backend{one, two}, source) // written again, that stays
-	b.leaves(lost[1], "drop lb-fragment")
+	b.expectUnchanged(lost[1], "drop lb-fragment")
+	b.vip(0, addr, protoUDP, []Backend{one, two}, source) // writing a VIP again changes nothing
+	b.expectUnchanged(lost[1], "drop lb-fragment")
 	number(0, bpfobj.PipelineLbEventLB_EVENT_LOST, 3)
 	b.must(b.plane.DeleteVIP(key(other)))
-	b.sent(lost[1], "fwd lb-fragment", has)
+	b.expectSent(lost[1], "fwd lb-fragment", backend)
 	b.must(b.plane.DeleteVIP(key(addr)))
-	b.leaves(lost[1], "pass other")
+	b.expectUnchanged(lost[1], "pass other")
 	vips, err := b.plane.VIPs()
 	if b.must(err); len(vips) != 0 {
 		t.Errorf("left: %v", vips)
 	}
-	// The same fragments without a first one, of a VIP without backends.
+	// The VIP has no backends.
 	b.vip(0, addr, protoUDP, nil, source)
-	b.leaves(lost[1], "pass lb-empty")
+	b.expectUnchanged(lost[1], "pass lb-empty")
 }
 
 // TestFragmentsForgotten wants the backend of a first fragment to be forgotten after some time, and when it is deleted.
@@ -218,24 +217,24 @@ func TestFragmentsForgotten(t *testing.T) {
 	one := b.backend(1, 0, "10.0.0.11")
 	b.vip(0, "192.0.2.1:53", protoUDP, []Backend{one})
 	parts := fragments(b.packet(client4, "192.0.2.1:53", &layers.UDP{}, make([]byte, 3000)), 1000, 7)
-	b.sent(parts[0], "fwd lb-new", one)
-	b.sent(parts[1], "fwd lb-fragment", one)
+	b.expectSent(parts[0], "fwd lb-new", one)
+	b.expectSent(parts[1], "fwd lb-fragment", one)
 	m := b.inst.Map(bpfobj.PipelineMapLbFragments)
 	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
 	it := m.Iterate()
 	if !it.Next(&key, &value) {
-		t.Fatal("nothing is kept of the first fragment")
+		t.Fatal("the first fragment is not stored")
 	}
 	at := bpfobj.Native.Uint32(value[16:])
 	bpfobj.Native.PutUint32(value[16:], at-57)
 	b.must(m.Put(key, value))
-	b.leaves(parts[1], "drop lb-fragment")
+	b.expectUnchanged(parts[1], "drop lb-fragment")
 	bpfobj.Native.PutUint32(value[16:], at)
 	b.must(m.Put(key, value))
-	b.sent(parts[1], "fwd lb-fragment", one)
+	b.expectSent(parts[1], "fwd lb-fragment", one)
 	one.Used = false
 	b.must(b.plane.SetBackend(one))
-	b.leaves(parts[1], "drop lb-fragment")
+	b.expectUnchanged(parts[1], "drop lb-fragment")
 }
 
 // TestSmallFragments wants first fragments without the ports and TCP's flags to be left to the slow path.
@@ -249,21 +248,21 @@ func TestSmallFragments(t *testing.T) {
 		b.vip(uint32(n), c.vip, protoTCP, []Backend{one})
 		whole := b.packet(c.client, c.vip, &layers.TCP{SYN: true}, make([]byte, 100))
 		small := fragments(whole, c.head+16, 1)
-		b.leaves(small[0], "punt lb-headers")
-		b.leaves(small[1], "drop lb-fragment")
-		b.leaves(fragments(b.packet(c.client, c.other, &layers.TCP{SYN: true}, make([]byte, 100)), c.head+16, 1)[0], "pass other")
+		b.expectUnchanged(small[0], "punt lb-headers")
+		b.expectUnchanged(small[1], "drop lb-fragment")
+		b.expectUnchanged(fragments(b.packet(c.client, c.other, &layers.TCP{SYN: true}, make([]byte, 100)), c.head+16, 1)[0], "pass other")
 		enough := fragments(whole, c.head+24, 2)
-		b.sent(enough[0], "fwd lb-new", one)
-		b.sent(enough[1], "fwd lb-fragment", one)
+		b.expectSent(enough[0], "fwd lb-new", one)
+		b.expectSent(enough[1], "fwd lb-fragment", one)
 		for cut := 1; cut < 48; cut++ {
 			if frame := enough[0]; len(frame)-cut > 14+c.head {
-				b.leaves(frame[:len(frame)-cut], "pass other") // the frame is shorter than its packet
+				b.expectUnchanged(frame[:len(frame)-cut], "pass other") // the frame is shorter than its packet
 			}
 		}
 	}
 	// A fragment header without fragments (RFC 6946).
 	atomic := fragment6(b.packet(client6, vip6, &layers.TCP{ACK: true}, []byte("data")), 0, false, 9)
-	b.sent(atomic, "fwd lb-flow", one)
+	b.expectSent(atomic, "fwd lb-flow", one)
 	if n, err := b.event(1, bpfobj.PipelineLbEventLB_EVENT_FRAGMENT); err != nil || n != 3 {
 		t.Errorf("counted %d fragments, want 3, %v", n, err)
 	}

@@ -18,12 +18,12 @@ import (
 	"culvert/internal/testbed"
 )
 
-// fuzzBed has a VIP of each kind, each with backends of all kinds.
+// fuzzBed is a bed with a VIP of each kind, each with backends of all kinds.
 type fuzzBed struct {
 	*bed
 	backends []Backend
-	slot     int // of the counters
-	seen     map[string]int
+	slot     int            // of the counters of lb0
+	seen     map[string]int // packets by verdict and reason
 }
 
 func newFuzzBed(t testing.TB) *fuzzBed {
@@ -54,7 +54,7 @@ func newFuzzBed(t testing.TB) *fuzzBed {
 	return f
 }
 
-// seeds are frames of all kinds, whole.
+// seeds returns valid frames of all kinds.
 func (f *fuzzBed) seeds() (all [][]byte) {
 	for _, c := range []struct{ client, vip, quic string }{{client4, vip4, "192.0.2.1:443"}, {client6, vip6, "[2001:db8::1]:443"}} {
 		data := make([]byte, 1300)
@@ -78,7 +78,7 @@ func (f *fuzzBed) seeds() (all [][]byte) {
 	return all
 }
 
-// count adds up an interface's packets, and returns the reason of the last one that was counted since.
+// count returns the packets of the interface by reason, and the reason of the one packet that was counted since before.
 func (f *fuzzBed) count(before []uint64) (now []uint64, reason string, err error) {
 	now = make([]uint64, 2*bpfobj.ReasonCount)
 	for n := range now {
@@ -104,7 +104,7 @@ func (f *fuzzBed) count(before []uint64) (now []uint64, reason string, err error
 	return now, reason, nil
 }
 
-// try puts a frame through the program and tells what is wrong with what came of it.
+// try runs the program on a frame, and returns an error if the frame that leaves is wrong.
 func (f *fuzzBed) try(in []byte) error {
 	before, _, err := f.count(nil)
 	if err != nil {
@@ -126,19 +126,19 @@ func (f *fuzzBed) try(in []byte) error {
 		}
 		return nil
 	case reason == "fwd lb-too-big", reason == "fwd lb-unreachable":
-		_, _, _, _, err = answerRight(in, out)
+		_, _, _, _, err = checkReply(in, out)
 	case reason == "fwd lb-echo":
 		_, asked, _ := ipPart(in)
 		_, answer, _ := ipPart(out)
 		switch {
 		case icmpSum(asked) == 0xffff:
-			_, _, _, _, err = answerRight(in, out)
+			_, _, _, _, err = checkReply(in, out)
 		case len(answer) != len(asked) || icmpSum(answer) == 0xffff:
 			err = fmt.Errorf("a wrong checksum has become a right one in %x", answer)
 		}
 	default:
 		for _, m := range f.backends {
-			if err = sentRight(in, out, m); err == nil {
+			if err = checkForwarded(in, out, m); err == nil {
 				break
 			}
 		}
@@ -149,8 +149,9 @@ func (f *fuzzBed) try(in []byte) error {
 	return nil
 }
 
-// mended gives a frame what the program wants of it before it looks further: the MAC address, and checksums.
-func (f *fuzzBed) mended(in []byte) []byte {
+// repaired returns a copy of a frame with the MAC address and the IPv4 length and checksum that the program wants before it
+// parses further.
+func (f *fuzzBed) repaired(in []byte) []byte {
 	out := bytes.Clone(in)
 	copy(out, f.in.HardwareAddr)
 	_, etherType, b, err := linkPart(out)
@@ -165,7 +166,7 @@ func (f *fuzzBed) mended(in []byte) []byte {
 	return out
 }
 
-// FuzzPackets looks for a frame that leaves malformed, with another packet inside, or counted otherwise than once.
+// FuzzPackets looks for frames that leave malformed, with a changed packet inside, or not counted exactly once.
 func FuzzPackets(f *testing.F) {
 	if os.Geteuid() != 0 {
 		f.Fatal("needs root: run 'make test-root'")
@@ -178,10 +179,10 @@ func FuzzPackets(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, frame []byte, mend bool) {
 		if len(frame) < 14 || len(frame) > 9000 {
-			return // the kernel does not run such
+			return // the kernel does not run programs on such frames
 		}
 		if mend {
-			frame = b.mended(frame)
+			frame = b.repaired(frame)
 		}
 		done := make(chan error)
 		calls <- func() { done <- b.try(frame) }
@@ -191,7 +192,7 @@ func FuzzPackets(f *testing.F) {
 	})
 }
 
-// Each seed cut off anywhere, and with a random byte anywhere.
+// TestSeedsDamaged truncates each seed at many lengths, and changes random bytes of it.
 func TestSeedsDamaged(t *testing.T) {
 	b := newFuzzBed(t)
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -205,7 +206,7 @@ func TestSeedsDamaged(t *testing.T) {
 				f[12+rng.IntN(min(len(f)-12, 90))] = byte(rng.Uint32())
 			}
 			if k%4 > 0 {
-				f = b.mended(f)
+				f = b.repaired(f)
 			}
 			if err := b.try(f); err != nil {
 				t.Fatalf("seed %d, damage %d: %v\nframe: %x", n, k, err, f)
@@ -216,10 +217,10 @@ func TestSeedsDamaged(t *testing.T) {
 		name := string(r.Verdict) + " " + r.Name
 		switch r.Name {
 		case "lb-empty", "lb-next-hop", "lb-untracked", "lb-headers":
-			continue // there are backends, ways to them and room in the table, and the kernel is a router
+			continue // all VIPs have backends with next hops, the table has room, and the kernel forwards
 		}
 		if strings.HasPrefix(r.Name, "lb-") && b.seen[name] == 0 {
-			t.Errorf("nothing left as %s: %v", name, b.seen)
+			t.Errorf("no packet was counted as %s: %v", name, b.seen)
 		}
 	}
 }

@@ -18,19 +18,19 @@ import (
 // skew is LB_SKEW of bpf/lb/flow.h.
 const skew = 16
 
-// sweeper returns one that has taken its first step.
+// gc returns a GC that has taken its first step.
 func (b *bed) gc() *GC {
 	b.t.Helper()
-	s := NewGC(b.inst)
-	b.t.Cleanup(s.Close)
-	b.must(s.Step())
-	if s.prog == nil {
-		b.t.Fatal("it sweeps nothing")
+	g := NewGC(b.inst)
+	b.t.Cleanup(g.Close)
+	b.must(g.Step())
+	if g.prog == nil {
+		b.t.Fatal("GC has loaded no program")
 	}
-	return s
+	return g
 }
 
-// round sweeps the whole table, and returns how many entries it has freed and in how many slices.
+// round collects in the whole table, count buckets a slice. It returns the number of entries freed and of slices.
 func (g *GC) round(t *testing.T, count uint32) (freed uint64, slices int) {
 	t.Helper()
 	g.next = 0
@@ -47,7 +47,7 @@ func (g *GC) round(t *testing.T, count uint32) (freed uint64, slices int) {
 	}
 }
 
-// steps is round by Step, whatever the time.
+// steps is round by calls of Step, without the pause between them. It returns the number of calls.
 func (g *GC) steps(t *testing.T) (n int) {
 	t.Helper()
 	g.next = 0
@@ -63,7 +63,7 @@ func (g *GC) steps(t *testing.T) (n int) {
 	}
 }
 
-// fillGC takes random flows in, of all states and about as old as their time is long, or older.
+// fillGC inserts n random flows of all states. Many ages are close to the idle time of the state or beyond it.
 func fillGC(t *testing.T, f flowMap, n int) map[flowKey]flowEntry {
 	t.Helper()
 	r := rand.New(rand.NewPCG(11, 12))
@@ -87,7 +87,7 @@ func fillGC(t *testing.T, f flowMap, n int) map[flowKey]flowEntry {
 	return tableEntries(f)
 }
 
-// dead tells whether an entry is to be freed at a time: one that FIN or RST has ended as late as an open one.
+// dead reports whether an entry with this time is to be freed. Closing flows are freed as late as open ones.
 func (c flowClock) dead(at uint16) bool {
 	idle := uint32(c.idle[at&3])
 	if at&3 == uint16(bpfobj.PipelineLbFlowStateLB_FLOW_CLOSING) {
@@ -96,8 +96,8 @@ func (c flowClock) dead(at uint16) bool {
 	return c.age(at) >= idle+skew
 }
 
-// TestGCFrees sweeps tables of several sizes: what is over goes, whatever its state, and nothing else. Each slice
-// is of its own part of the table, and all of them are the whole.
+// TestGCFrees collects in tables of several sizes. Dead entries of all states are freed, and no others. The slices do not overlap
+// and cover the table.
 func TestGCFrees(t *testing.T) {
 	for _, tt := range []struct {
 		flows, slices int
@@ -111,12 +111,12 @@ func TestGCFrees(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d in slices of %d", tt.flows, tt.count), func(t *testing.T) {
 			b := newBed(t, Options{Flows: tt.flows, IdleUDP: MaxIdle})
-			s := b.gc()
+			g := b.gc()
 			before := fillGC(t, flowsOf(b.inst), tt.flows)
 			early, err := OptionsOf(b.inst).clock()
 			b.must(err)
-			s.next = 0
-			first, err := s.collect(tt.count)
+			g.next = 0
+			first, err := g.collect(tt.count)
 			b.must(err)
 			var gone uint64
 			now := tableEntries(flowsOf(b.inst))
@@ -125,14 +125,14 @@ func TestGCFrees(t *testing.T) {
 					continue
 				}
 				gone++
-				if n := scaled(e.hash, s.buckets); n >= tt.count {
-					t.Fatalf("the first slice has freed what is in bucket %d", n)
+				if n := scaled(e.hash, g.buckets); n >= tt.count {
+					t.Fatalf("the first slice has freed an entry of bucket %d", n)
 				}
 			}
 			if gone != first {
 				t.Errorf("the first slice has freed %d entries, not %d", gone, first)
 			}
-			freed, slices := s.round(t, tt.count)
+			freed, slices := g.round(t, tt.count)
 			late, err := OptionsOf(b.inst).clock()
 			b.must(err)
 			if slices != tt.slices {
@@ -140,7 +140,7 @@ func TestGCFrees(t *testing.T) {
 			}
 			after := tableEntries(flowsOf(b.inst))
 			if want := uint64(len(before) - len(after)); first+freed != want {
-				t.Errorf("it says that it has freed %d entries, not %d", first+freed, want)
+				t.Errorf("GC reports %d freed entries, want %d", first+freed, want)
 			}
 			seen := make(map[bool]map[uint16]int)
 			seen[true], seen[false] = make(map[uint16]int), make(map[uint16]int)
@@ -149,9 +149,9 @@ func TestGCFrees(t *testing.T) {
 				seen[ok][e.time&3]++
 				switch {
 				case ok && (is != e || early.dead(e.time)):
-					t.Fatalf("there is %+v, was %+v", is, e)
+					t.Fatalf("kept %+v, was %+v", is, e)
 				case !ok && !late.dead(e.time):
-					t.Fatalf("%+v has gone, of state %d and age %d", e, e.time&3, late.age(e.time))
+					t.Fatalf("freed %+v, of state %d and age %d", e, e.time&3, late.age(e.time))
 				}
 			}
 			if tt.flows > 1000 && (len(seen[true]) != 4 || len(seen[false]) != 4) {
@@ -169,45 +169,45 @@ func TestGCFrees(t *testing.T) {
 	}
 }
 
-// TestGCBeforeTimesWrap lets a flow's entry lie until the times of the table have gone round. Unless it was swept
-// it counts as alive, which is what sweeping is for.
+// TestGCBeforeTimesWrap has an expired entry in the table until the times of the table have wrapped. Unless GC has freed the
+// entry before, it counts as alive again.
 func TestGCBeforeTimesWrap(t *testing.T) {
 	const round, over = (maxTicks + 1) * Tick, DefaultIdleTCP + 30*Tick
-	for _, swept := range []bool{false, true} {
+	for _, collected := range []bool{false, true} {
 		b := newBed(t, Options{Flows: 70})
 		one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
 		b.vip(0, vip4, protoTCP, []Backend{one})
-		b.sent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", one)
-		b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
-		s := b.gc()
-		if n, _ := s.round(t, 3); n != 0 {
+		b.expectSent(b.packet(client4, vip4, syn(), nil), "fwd lb-new", one)
+		b.expectSent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
+		g := b.gc()
+		if n, _ := g.round(t, 3); n != 0 {
 			t.Fatalf("%d flows in use were freed", n)
 		}
 		b.ring(0, []Backend{two})
 		b.age(over)
-		if swept {
-			if n, _ := s.round(t, 3); n != 1 {
+		if collected {
+			if n, _ := g.round(t, 3); n != 1 {
 				t.Fatalf("%d flows were freed", n)
 			}
 		}
 		b.age(round - over)
 		flows, err := b.plane.FlowCounts()
 		b.must(err)
-		if swept {
-			b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-new", two)
+		if collected {
+			b.expectSent(b.packet(client4, vip4, ack(), nil), "fwd lb-new", two)
 		} else {
-			b.sent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
+			b.expectSent(b.packet(client4, vip4, ack(), nil), "fwd lb-flow", one)
 		}
-		if (flows[one.ID] == 0) != swept {
-			t.Errorf("swept %v: flows %v", swept, flows)
+		if (flows[one.ID] == 0) != collected {
+			t.Errorf("collected %v: flows %v", collected, flows)
 		}
 	}
 }
 
-// TestGCLockedBucket leaves a bucket alone that another program holds, and goes on.
+// TestGCLockedBucket locks a bucket. GC skips it and collects in all others.
 func TestGCLockedBucket(t *testing.T) {
 	b := newBed(t, Options{Flows: 70})
-	s := b.gc()
+	g := b.gc()
 	old := func(lock uint32) {
 		n := 0
 		b.buckets(func(bucket *bpfobj.PipelineLbBucket) {
@@ -223,46 +223,46 @@ func TestGCLockedBucket(t *testing.T) {
 		bucket.Time[13] = uint16(clock.now << 2)
 	})
 	old(1)
-	if n, _ := s.round(t, 1000); n != 9 {
+	if n, _ := g.round(t, 1000); n != 9 {
 		t.Errorf("%d freed, want 9", n)
 	}
 	b.buckets(func(bucket *bpfobj.PipelineLbBucket) { bucket.Lock = 0 })
-	if n, _ := s.round(t, 1000); n != 1 {
+	if n, _ := g.round(t, 1000); n != 1 {
 		t.Errorf("%d freed, want the one that was locked", n)
 	}
 }
 
-// TestGCStep goes on with the data plane that is in force, in steps that are not too fast.
+// TestGCStep replaces the data plane while GC runs. Steps collect in the current flow table, with the current idle times.
 func TestGCStep(t *testing.T) {
 	w := newWorld(t, 100, Options{Flows: 5000})
-	s := w.gc()
+	g := w.gc()
 	freed := func(want int) {
 		t.Helper()
 		before := len(tableEntries(flowsOf(w.inst)))
-		n := s.steps(t)
+		n := g.steps(t)
 		if got := before - len(tableEntries(flowsOf(w.inst))); got != want || n > gcSlices {
 			t.Errorf("%d freed in %d steps, want %d", got, n, want)
 		}
 	}
-	at := s.next
-	if w.must(s.Step()); s.next != at {
-		t.Error("a step that was not due")
+	at := g.next
+	if w.must(g.Step()); g.next != at {
+		t.Error("a step that was not due has collected")
 	}
 	freed(0)
-	// The flows are open, and older than the new time is long.
+	// The age of the open flows is below the idle time, but above that of the next data plane.
 	w.age(DefaultIdleTCP / 2)
 	freed(0)
-	prog := s.prog
+	prog := g.prog
 	w.must(filterplane.Edit(w.inst, func(f *filterplane.Filter) error {
 		f.Rules = append(f.Rules, filterplane.Rule{Name: "all", Action: filterplane.Pass})
 		return nil
 	}))
-	if freed(0); s.prog != prog {
-		t.Error("a filter in front of it makes a difference")
+	if freed(0); g.prog != prog {
+		t.Error("GC has loaded its program again after a change of the filter")
 	}
 	w.attach(func(o *Options) { o.IdleTCP = DefaultIdleTCP / 4 })
 	freed(100)
-	// A table of another size, with other flows.
+	// The next table has another size and new flows.
 	w.attach(func(o *Options) { o.Flows = 9999 })
 	for _, c := range w.clients {
 		w.send(c, syn())
@@ -272,14 +272,14 @@ func TestGCStep(t *testing.T) {
 	w.age(DefaultIdleTCP)
 	freed(100)
 	w.must(w.inst.DetachAll())
-	s.last = time.Time{}
-	if w.must(s.Step()); s.prog != nil {
-		t.Error("it sweeps what is not there")
+	g.last = time.Time{}
+	if w.must(g.Step()); g.prog != nil {
+		t.Error("GC has a program for a data plane that is detached")
 	}
 }
 
-// TestGCUnderLoad sweeps over and over while packets of known flows come in, which are about to expire, and new flows
-// are taken in, which do: the known ones stay, and each flow has one entry.
+// TestGCUnderLoad collects again and again while packets come in, of known flows that are about to expire and of new flows that
+// have expired. Known flows keep their entries, and no flow has two.
 func TestGCUnderLoad(t *testing.T) {
 	const known, fresh = 500, 1500
 	b := newBed(t, Options{Flows: 5000, InsertRate: 1_000_000_000})
@@ -289,15 +289,15 @@ func TestGCUnderLoad(t *testing.T) {
 	var to []Backend
 	for n := range known {
 		client := fmt.Sprintf("203.0.113.7:%d", 1000+n)
-		b.sentTo(b.packet(client, vip4, syn(), nil), one)
+		b.sendTo(b.packet(client, vip4, syn(), nil), one)
 		frames, to = append(frames, b.packet(client, vip4, ack(), nil)), append(to, one)
-		b.sentTo(frames[n], one)
+		b.sendTo(frames[n], one)
 	}
 	b.ring(0, []Backend{two})
 	for n := range fresh {
 		frames, to = append(frames, b.packet(fmt.Sprintf("203.0.113.8:%d", 1000+n), vip4, syn(), nil)), append(to, two)
 	}
-	s := b.gc()
+	g := b.gc()
 	m := b.inst.Map(bpfobj.PipelineMapLbFlows)
 	var freed uint64
 	b.runs(frames, 1000, nil, func(int) error {
@@ -320,8 +320,8 @@ func TestGCUnderLoad(t *testing.T) {
 				}
 			}
 		})
-		for end := false; !end; end = s.next == 0 {
-			n, err := s.collect(100)
+		for end := false; !end; end = g.next == 0 {
+			n, err := g.collect(100)
 			if err != nil {
 				return err
 			}
@@ -345,7 +345,7 @@ func TestGCUnderLoad(t *testing.T) {
 		}
 	}
 	for n := range frames[:known] {
-		b.sent(frames[n], "fwd lb-flow", one)
+		b.expectSent(frames[n], "fwd lb-flow", one)
 	}
 	t.Logf("%d entries freed", freed)
 }

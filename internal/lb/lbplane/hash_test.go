@@ -12,7 +12,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// randomClient returns an address and port of the VIP's family.
+// randomClient returns a random unicast address and port.
 func randomClient(r *rand.Rand, v6 bool) netip.AddrPort {
 	var b [16]byte
 	for n := range b {
@@ -26,7 +26,7 @@ func randomClient(r *rand.Rand, v6 bool) netip.AddrPort {
 	return netip.AddrPortFrom(addr, uint16(1+r.IntN(65535)))
 }
 
-// TestHashes has the programs and this package agree on where a client stands in the ring and in the flow table.
+// TestHashes wants the programs and this package to compute the same positions of clients in the ring and in the flow table.
 func TestHashes(t *testing.T) {
 	const ring, clients = 251, 400
 	b := newBed(t, Options{RingSize: ring, Flows: 1 << 16, Seed: [6]uint32{1, 1 << 31, 3, 0xffffffff, 5, 6}})
@@ -70,7 +70,7 @@ func TestHashes(t *testing.T) {
 			_, dst, _ := outer(t, out)
 			pos := o.Position(tt.v, tt.proto, client, to.Port())
 			if dst != backends[pos].Addr {
-				t.Fatalf("%v to %v/%d left to %v, not to position %d: %v", client, to, tt.proto, dst, pos, backends[pos].Addr)
+				t.Fatalf("%v to %v/%d was sent to %v, not to position %d: %v", client, to, tt.proto, dst, pos, backends[pos].Addr)
 			}
 			f, ok, err := b.plane.FindFlow(vip, client, to.Port())
 			b.must(err)
@@ -85,7 +85,7 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// TestPosition holds positions fast: machines of other versions have to agree on them.
+// TestPosition pins positions: machines with different versions must agree on them.
 func TestPosition(t *testing.T) {
 	o := Options{RingSize: DefaultRingSize, Seed: [6]uint32{1, 2, 3, 4, 5, 6}}
 	for _, tt := range []struct {

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// icmp builds a frame of ICMP or ICMPv6 between two addresses.
+// icmp builds a frame of ICMP or ICMPv6 between two addresses. word is the second word of the ICMP header.
 func (b *bed) icmp(from, to string, typ, code byte, word uint32, rest []byte) []byte {
 	b.t.Helper()
 	src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
@@ -37,6 +37,7 @@ func (b *bed) icmp(from, to string, typ, code byte, word uint32, rest []byte) []
 	return append(append(f, ip...), body...)
 }
 
+// TestEcho sends echo requests to VIPs, and packets that are almost such requests.
 func TestEcho(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
@@ -50,7 +51,7 @@ func TestEcho(t *testing.T) {
 		{"2001:db8:7::7", "2001:db8::1", "2001:db8::2", 128, 129},
 	} {
 		data := bytes.Repeat([]byte("pinging"), 30)
-		// Data that brings the checksum to each corner of its arithmetic, lengths even and odd.
+		// The first bytes of the data bring the checksum to each edge case of its arithmetic.
 		for _, first := range []uint16{0, 1, 0x07ff, 0x0800, 0x0801, 0xf7fe, 0xf7ff, 0xf800, 0xfffe, 0xffff, 0x1234} {
 			for _, size := range []int{0, 2, 13, 56, 210} {
 				if size >= 2 {
@@ -59,7 +60,7 @@ func TestEcho(t *testing.T) {
 				in := b.icmp(c.from, c.to, c.ask, 0, uint32(first)<<16|7, data[:size])
 				for _, frame := range [][]byte{in, tagged(in, 0x6009)} {
 					action, out, reason := b.run(frame)
-					typ, code, word, rest, err := answerRight(frame, out)
+					typ, code, word, rest, err := checkReply(frame, out)
 					if err != nil || reason != "fwd lb-echo" || action != testbed.XDPRedirect {
 						t.Fatalf("%q, action %d: %v", reason, action, err)
 					}
@@ -69,30 +70,30 @@ func TestEcho(t *testing.T) {
 				}
 			}
 		}
-		b.leaves(b.icmp(c.from, c.none, c.ask, 0, 7, data), "pass other")
-		b.leaves(b.icmp(c.from, c.to, c.ask, 1, 7, data), "pass other")
-		b.leaves(b.icmp(c.from, c.to, c.answer, 0, 7, data), "pass other")
+		b.expectUnchanged(b.icmp(c.from, c.none, c.ask, 0, 7, data), "pass other")
+		b.expectUnchanged(b.icmp(c.from, c.to, c.ask, 1, 7, data), "pass other")
+		b.expectUnchanged(b.icmp(c.from, c.to, c.answer, 0, 7, data), "pass other")
 		good := b.icmp(c.from, c.to, c.ask, 0, 7, data)
 		if c.ask == 8 {
 			for _, src := range []string{"0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"} {
-				b.leaves(b.icmp(src, c.to, c.ask, 0, 7, data), "pass other")
+				b.expectUnchanged(b.icmp(src, c.to, c.ask, 0, 7, data), "pass other")
 			}
-			b.leaves(fragment4(good, 0, true), "pass other")
-			b.leaves(fragment4(good, 8, false), "pass other")
+			b.expectUnchanged(fragment4(good, 0, true), "pass other")
+			b.expectUnchanged(fragment4(good, 8, false), "pass other")
 		} else {
 			for _, src := range []string{"::", "::1", "ff02::1"} {
-				b.leaves(b.icmp(src, c.to, c.ask, 0, 7, data), "pass other")
+				b.expectUnchanged(b.icmp(src, c.to, c.ask, 0, 7, data), "pass other")
 			}
-			b.leaves(fragment6(good, 0, true, 1), "pass other")
+			b.expectUnchanged(fragment6(good, 0, true, 1), "pass other")
 		}
-		// Cut off within its header.
+		// The packet ends within the ICMP header.
 		for n := range 8 {
-			b.leaves(b.changed(good, func(f []byte) { setIPLen(f, n) }), "pass other")
+			b.expectUnchanged(b.changed(good, func(f []byte) { setIPLen(f, n) }), "pass other")
 		}
 	}
 }
 
-// fragment4 makes an IPv4 frame a fragment, of that offset in bytes.
+// fragment4 returns a copy of an IPv4 frame as a fragment. off is the offset in bytes.
 func fragment4(f []byte, off int, more bool) []byte {
 	f = bytes.Clone(f)
 	v := uint16(off / 8)
@@ -105,7 +106,7 @@ func fragment4(f []byte, off int, more bool) []byte {
 	return f
 }
 
-// fragment6 puts a fragment header into an IPv6 frame.
+// fragment6 inserts a fragment header into an IPv6 frame. off is the offset in bytes.
 func fragment6(f []byte, off int, more bool, id uint32) []byte {
 	out := extended(f, 44)
 	v := uint16(off &^ 7)
@@ -118,63 +119,69 @@ func fragment6(f []byte, off int, more bool, id uint32) []byte {
 	return out
 }
 
-// An answer leaves by the driver where nothing can be redirected to.
+// TestAnswersWithoutRedirect wants answers to leave with XDP_TX if no frames can be redirected to the interface.
 func TestAnswersWithoutRedirect(t *testing.T) {
 	b := newBed(t, Options{})
 	b.vip(0, vip4, protoTCP, []Backend{b.backend(1, 0, "10.0.0.11")})
 	b.transmits(false)
 	in := b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil)
 	action, out, reason := b.run(in)
-	if _, _, _, _, err := answerRight(in, out); err != nil || action != testbed.XDPTX || reason != "fwd lb-echo" {
+	if _, _, _, _, err := checkReply(in, out); err != nil || action != testbed.XDPTX || reason != "fwd lb-echo" {
 		t.Fatalf("%q, action %d: %v", reason, action, err)
 	}
 }
 
+// TestTooBig sends packets around the MTU of their backend. Those that are too big are answered with the largest size that fits.
 func TestTooBig(t *testing.T) {
 	b := newBed(t, Options{})
-	for n, c := range []struct {
-		addr string
-		enc  Encap
-		over int
+	families := []struct {
+		name, client, vip string
+		typ, code         byte
+		quote             int // bytes of the packet that the answer quotes
+		ip                int // length of the IP header
 	}{
-		{"10.0.0.11", IPIP, 20}, {"10.0.0.11", GUE, 28}, {"fd00::11", IPIP, 40},
-		{"fd00::11", GUE, 48}, {"10.0.0.11", L2, 0},
+		{"IPv4", "203.0.113.7", vip4, 3, 4, 548, 20},
+		{"IPv6", "[2001:db8:7::7]", vip6, 2, 0, 1232, 40},
+	}
+	for n, c := range []struct {
+		name, addr string
+		encap      Encap
+		overhead   int
+	}{
+		{"IPIP over IPv4", "10.0.0.11", IPIP, 20},
+		{"GUE over IPv4", "10.0.0.11", GUE, 28},
+		{"IPIP over IPv6", "fd00::11", IPIP, 40},
+		{"GUE over IPv6", "fd00::11", GUE, 48},
+		{"layer 2", "10.0.0.11", L2, 0},
 	} {
-		m := b.backend(uint32(1+n), 0, c.addr, func(m *Backend) { m.Encap = c.enc })
-		b.vip(0, vip4, protoTCP, []Backend{m})
-		b.vip(1, vip6, protoTCP, []Backend{m})
-		fits := 1500 - c.over
-		for _, v := range []struct{ client, vip string }{
-			{fmt.Sprintf("203.0.113.7:%d", 1000+n), vip4}, {fmt.Sprintf("[2001:db8:7::7]:%d", 1000+n), vip6},
-		} {
-			head := 40
-			if v.vip == vip6 {
-				head = 60
-			}
+		backend := b.backend(uint32(1+n), 0, c.addr, func(m *Backend) { m.Encap = c.encap })
+		fits := 1500 - c.overhead
+		for vip, f := range families {
+			b.vip(uint32(vip), f.vip, protoTCP, []Backend{backend})
+			from := fmt.Sprintf("%s:%d", f.client, 1000+n)
 			for _, size := range []int{fits, fits + 1, 1501, 1514, 4000, 9000} {
-				in := b.packet(v.client, v.vip, &layers.TCP{ACK: true}, bytes.Repeat([]byte{0xa5, 1, 2}, 3000)[:size-head])
-				for _, frame := range [][]byte{in, tagged(in, 0x6009)} {
+				in := b.packet(from, f.vip, &layers.TCP{ACK: true}, bytes.Repeat([]byte{0xa5, 1, 2}, 3000)[:size-f.ip-20])
+				for link, frame := range map[int][]byte{14: in, 18: tagged(in, 0x6009)} {
+					what := fmt.Sprintf("%s in %s, %d bytes behind %d", f.name, c.name, size, link)
 					action, out, reason := b.run(frame)
 					if size <= fits {
-						if err := sentRight(frame, out, m); err != nil {
-							t.Fatalf("%d bytes: %q: %v", size, reason, err)
+						if err := checkForwarded(frame, out, backend); err != nil {
+							t.Fatalf("%s: %q: %v", what, reason, err)
 						}
 						continue
 					}
-					typ, code, word, rest, err := answerRight(frame, out)
+					typ, code, mtu, rest, err := checkReply(frame, out)
 					if err != nil || action != testbed.XDPRedirect || reason != "fwd lb-too-big" {
-						t.Fatalf("%d bytes: %q, action %d: %v", size, reason, action, err)
+						t.Fatalf("%s: %q, action %d: %v", what, reason, action, err)
 					}
-					want, quote := [3]uint32{3, 4, uint32(fits)}, 548
-					if v.vip == vip6 {
-						want, quote = [3]uint32{2, 0, uint32(fits)}, 1232
+					if typ != f.typ || code != f.code || mtu != uint32(fits) {
+						t.Fatalf("%s: type %d, code %d, MTU %d, want %d, %d, %d", what, typ, code, mtu, f.typ, f.code, fits)
 					}
-					_, packet, _ := ipPart(frame)
-					if got := [3]uint32{uint32(typ), uint32(code), word}; got != want || !bytes.Equal(rest, packet[:quote]) {
-						t.Fatalf("%d bytes: type, code, MTU %d, want %d; quoted %d bytes", size, got, want, len(rest))
+					if _, packet, _ := ipPart(frame); !bytes.Equal(rest, packet[:f.quote]) {
+						t.Fatalf("%s: the answer quotes %d bytes, want %d", what, len(rest), f.quote)
 					}
-					if link := len(frame) - len(in) + 14; len(out) != link+quote+8+map[bool]int{true: 20, false: 40}[quote == 548] {
-						t.Fatalf("the answer has %d bytes", len(out))
+					if len(out) != link+f.ip+8+f.quote {
+						t.Fatalf("%s: the answer has %d bytes", what, len(out))
 					}
 				}
 			}
@@ -182,7 +189,7 @@ func TestTooBig(t *testing.T) {
 	}
 }
 
-// Nobody is told who did not ask to be, or must not be.
+// TestTooBigDropped sends packets that are too big and must not be answered, and some that are similar and must be.
 func TestTooBigDropped(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
@@ -192,10 +199,10 @@ func TestTooBigDropped(t *testing.T) {
 	limit := func(l bpfobj.PipelineLimit) {
 		b.must(b.inst.Map(bpfobj.PipelineMapLimits).Put(bpfobj.PipelineReasonXMIT_LB_TOO_BIG.Index(), l))
 	}
-	limit(bpfobj.PipelineLimit{}) // none, so that nothing is charged before the last lines
+	limit(bpfobj.PipelineLimit{}) // no limit before the last lines
 	big := b.packet(client4, vip4, &layers.UDP{}, make([]byte, 1470))
 	b.expect(big, tell)
-	b.expect(fragment4(big, 0, false), tell) // it may be fragmented, but not by us
+	b.expect(fragment4(big, 0, false), tell) // without DF: a router may fragment it, the load balancer does not
 	b.expect(fragment4(big, 0, true), tell)
 	both := b.changed(fragment4(big, 0, true), func(f []byte) {
 		f[20] |= 0x40
@@ -203,34 +210,34 @@ func TestTooBigDropped(t *testing.T) {
 		binary.BigEndian.PutUint16(f[24:], ^testbed.OnesSum(f[14:34]))
 	})
 	b.expect(both, tell)
-	b.leaves(fragment4(both, 1480, false), drop)
-	b.leaves(fragment4(big, 1480, false), drop)
+	b.expectUnchanged(fragment4(both, 1480, false), drop)
+	b.expectUnchanged(fragment4(big, 1480, false), drop)
 	for _, src := range []string{"0.0.0.1:5", "127.0.0.1:5", "239.0.0.1:5"} {
-		b.leaves(b.packet(src, vip4, &layers.UDP{}, make([]byte, 1470)), drop)
+		b.expectUnchanged(b.packet(src, vip4, &layers.UDP{}, make([]byte, 1470)), drop)
 	}
 	big6 := b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1440))
 	b.expect(big6, tell)
 	b.expect(fragment6(big6, 0, true, 5), tell)
-	b.leaves(fragment6(big6, 1480, false, 5), drop)
-	// IPv6 must carry 1280 bytes: with less room nobody can be told to send less.
+	b.expectUnchanged(fragment6(big6, 1480, false, 5), drop)
+	// The MTU of IPv6 is at least 1280 bytes, so no sender can be told to send less.
 	b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.MTU = 1280 })
-	b.leaves(b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1280-48)), drop)
+	b.expectUnchanged(b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1280-48)), drop)
 	over := b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1281-48))
 	_, out, _ := b.run(over)
-	if _, _, mtu, _, err := answerRight(over, out); err != nil || mtu != 1280 {
+	if _, _, mtu, _, err := checkReply(over, out); err != nil || mtu != 1280 {
 		t.Fatalf("told %d: %v", mtu, err)
 	}
-	// An error that does not fit.
+	// An ICMP error is not answered.
 	quoted := b.packet(vip4, client4, &layers.UDP{}, make([]byte, 1300))[14:]
-	b.leaves(b.icmp("198.51.100.9", "192.0.2.1", 3, 4, 1400, quoted), drop)
-	// Too many.
+	b.expectUnchanged(b.icmp("198.51.100.9", "192.0.2.1", 3, 4, 1400, quoted), drop)
+	// The limit is used up.
 	limit(bpfobj.PipelineLimit{Interval: 1e15, Burst: 1})
-	b.expect(big, tell) // of what this interface has for itself
-	b.expect(big, tell) // of what all share
-	b.leaves(big, drop)
+	b.expect(big, tell) // from the share of the interface
+	b.expect(big, tell) // from the share of all interfaces
+	b.expectUnchanged(big, drop)
 }
 
-// Errors go to the backend that has the flow, or would have it.
+// TestICMPErrors sends ICMP errors about packets of a VIP. They go to the backend that has the flow or would get it.
 func TestICMPErrors(t *testing.T) {
 	b := newBed(t, Options{})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "fd00::12", func(m *Backend) { m.Encap = GUE })
@@ -262,25 +269,25 @@ func TestICMPErrors(t *testing.T) {
 		}
 		to := netip.MustParseAddrPort(v.to).Addr().String()
 		asked := func(typ byte, quoted []byte) []byte { return b.icmp(from, to, typ, 4, 1400, quoted) }
-		byRing := b.sent(asked(types[0], quoted), "fwd lb-icmp", one, two)
-		has := b.sent(in, "fwd lb-new", one, two)
-		if byRing.ID != has.ID {
-			t.Fatalf("VIP %d: the ring has it at %v for errors, at %v for packets", v.number, byRing.Addr, has.Addr)
+		byRing := b.expectSent(asked(types[0], quoted), "fwd lb-icmp", one, two)
+		backend := b.expectSent(in, "fwd lb-new", one, two)
+		if byRing.ID != backend.ID {
+			t.Fatalf("VIP %d: errors go to %v, packets to %v", v.number, byRing.Addr, backend.Addr)
 		}
 		other := one
-		if has.ID == one.ID {
+		if backend.ID == one.ID {
 			other = two
 		}
 		b.ring(v.number, []Backend{other})
 		l3 := len(quoted) - 600 - map[uint8]int{protoTCP: 20, protoUDP: 8}[v.proto]
 		for _, typ := range types {
 			for _, n := range []int{l3 + 8, l3 + 9, 100, 500} {
-				b.sent(asked(typ, quoted[:n]), "fwd lb-icmp", has)
-				b.sent(tagged(asked(typ, quoted[:n]), 5), "fwd lb-icmp", has)
+				b.expectSent(asked(typ, quoted[:n]), "fwd lb-icmp", backend)
+				b.expectSent(tagged(asked(typ, quoted[:n]), 5), "fwd lb-icmp", backend)
 			}
 		}
 		for n := range l3 + 8 {
-			b.leaves(asked(types[0], quoted[:n]), "pass other") // cut off
+			b.expectUnchanged(asked(types[0], quoted[:n]), "pass other") // cut off
 		}
 		for what, change := range map[string]func(q []byte){
 			"another port":     func(q []byte) { q[l3+1] ^= 3; q[l3] ^= 0x40 },
@@ -289,17 +296,17 @@ func TestICMPErrors(t *testing.T) {
 			"another version":  func(q []byte) { q[0] ^= 0x30 },
 		} {
 			if what == "another port" && v.number > 3 {
-				continue // all of them are the VIP's
+				continue // the VIP has all ports
 			}
-			b.leaves(b.changed(asked(types[0], quoted), func(f []byte) { change(f[14+l3+8:]) }), "pass other")
+			b.expectUnchanged(b.changed(asked(types[0], quoted), func(f []byte) { change(f[14+l3+8:]) }), "pass other")
 		}
 		if l3 == 20 {
-			b.leaves(b.changed(asked(3, quoted), func(f []byte) { f[14+28] = 0x46 }), "pass other") // options
-			b.leaves(b.changed(asked(3, quoted), func(f []byte) { f[14+28+7] = 1 }), "pass other")  // not a first fragment
-			b.leaves(b.changed(asked(3, quoted), func(f []byte) { f[34] = 5 }), "pass other")       // redirect
-			b.leaves(fragment4(asked(3, quoted), 8, false), "pass other")
+			b.expectUnchanged(b.changed(asked(3, quoted), func(f []byte) { f[14+28] = 0x46 }), "pass other") // options
+			b.expectUnchanged(b.changed(asked(3, quoted), func(f []byte) { f[14+28+7] = 1 }), "pass other")  // not a first fragment
+			b.expectUnchanged(b.changed(asked(3, quoted), func(f []byte) { f[34] = 5 }), "pass other")       // redirect
+			b.expectUnchanged(fragment4(asked(3, quoted), 8, false), "pass other")
 		} else {
-			b.leaves(b.changed(asked(2, quoted), func(f []byte) { f[14+48+6] = 0 }), "pass other") // hop-by-hop
+			b.expectUnchanged(b.changed(asked(2, quoted), func(f []byte) { f[14+48+6] = 0 }), "pass other") // hop-by-hop
 		}
 		events, err := b.event(v.number, bpfobj.PipelineLbEventLB_EVENT_ICMP)
 		b.must(err)

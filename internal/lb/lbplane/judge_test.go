@@ -15,7 +15,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// linkPart splits a frame into its tag, -1 for none, its EtherType and what follows.
+// linkPart splits a frame into its VLAN tag, -1 for none, its EtherType and the payload.
 func linkPart(frame []byte) (tag int, etherType uint16, packet []byte, err error) {
 	if len(frame) < 18 {
 		return 0, 0, nil, fmt.Errorf("a frame of %d bytes", len(frame))
@@ -26,7 +26,7 @@ func linkPart(frame []byte) (tag int, etherType uint16, packet []byte, err error
 	return int(binary.BigEndian.Uint16(frame[14:])), binary.BigEndian.Uint16(frame[16:]), frame[18:], nil
 }
 
-// ipPart returns the IP packet of a frame, without what fills it up.
+// ipPart returns the VLAN tag and the IP packet of a frame, without the padding of the frame.
 func ipPart(frame []byte) (tag int, packet []byte, err error) {
 	tag, etherType, b, err := linkPart(frame)
 	if err != nil {
@@ -49,8 +49,8 @@ func ipPart(frame []byte) (tag int, packet []byte, err error) {
 	return tag, b[:size], nil
 }
 
-// sentRight tells what is wrong with a frame that has left for a backend, to which in has come.
-func sentRight(in, out []byte, m Backend) error {
+// checkForwarded returns an error unless out is the frame to send to a backend for a frame in of a client.
+func checkForwarded(in, out []byte, m Backend) error {
 	_, inner, err := ipPart(in)
 	if err != nil {
 		return fmt.Errorf("what came in: %w", err)
@@ -71,7 +71,7 @@ func sentRight(in, out []byte, m Backend) error {
 		}
 		return nil
 	}
-	rest, err := outerRight(packet, inner, m)
+	rest, err := checkOuter(packet, inner, m)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func flagInt(on bool) int {
 	return 0
 }
 
-// outerRight checks each byte of the outer headers and returns what is behind them.
-func outerRight(packet, inner []byte, m Backend) (rest []byte, err error) {
+// checkOuter checks each byte of the outer headers and returns the packet behind them.
+func checkOuter(packet, inner []byte, m Backend) (rest []byte, err error) {
 	inner6 := inner[0]>>4 == 6
 	tos := inner[1]
 	if inner6 {
@@ -112,11 +112,11 @@ func outerRight(packet, inner []byte, m Backend) (rest []byte, err error) {
 		src, _ = netip.AddrFromSlice(packet[12:16])
 		want = binary.BigEndian.AppendUint16([]byte{0x45, tos}, uint16(len(packet)))
 		want = append(want, 0, 0, 0x40, 0, 64, proto)
-		want = append(want, packet[10:16]...) // checksum and source are looked at elsewhere
+		want = append(want, packet[10:16]...) // ipPart checks the checksum, and the source is checked below
 		want = append(want, m.Addr.AsSlice()...)
 	} else {
 		src, _ = netip.AddrFromSlice(packet[8:24])
-		want = []byte{0x60 | tos>>4, tos<<4 | packet[1]&15, packet[2], packet[3]} // the label is the flow's
+		want = []byte{0x60 | tos>>4, tos<<4 | packet[1]&15, packet[2], packet[3]} // the flow label depends on the flow
 		want = binary.BigEndian.AppendUint16(want, uint16(len(packet)-40))
 		want = append(want, proto, 64)
 		want = append(want, packet[8:24]...)
@@ -139,7 +139,7 @@ func outerRight(packet, inner []byte, m Backend) (rest []byte, err error) {
 	return rest[8:], nil
 }
 
-// decodes has gopacket look at a frame too, down to the inner packet of IPIP.
+// decodes returns an error unless gopacket decodes a frame too.
 func decodes(frame []byte) error {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	if n := len(p.Layers()); n < 2 {
@@ -151,9 +151,9 @@ func decodes(frame []byte) error {
 	return nil
 }
 
-// answerRight tells what is wrong with an ICMP packet that is sent back instead of in, and returns its type, code, second
-// word and the rest.
-func answerRight(in, out []byte) (typ, code byte, word uint32, rest []byte, err error) {
+// checkReply returns an error unless out is an ICMP packet that answers the frame in. It returns its type, code, second word and
+// the rest.
+func checkReply(in, out []byte) (typ, code byte, word uint32, rest []byte, err error) {
 	fail := func(format string, a ...any) (byte, byte, uint32, []byte, error) {
 		return 0, 0, 0, nil, fmt.Errorf(format, a...)
 	}
@@ -166,7 +166,7 @@ func answerRight(in, out []byte) (typ, code byte, word uint32, rest []byte, err 
 		return fail("%w", err)
 	}
 	if !bytes.Equal(out[:6], in[6:12]) || !bytes.Equal(out[6:12], in[:6]) || tag != outTag {
-		return fail("it goes to %x, tag %d", out[:12], outTag)
+		return fail("MAC addresses %x, tag %d", out[:12], outTag)
 	}
 	var icmp []byte
 	if packet[0]>>4 == 4 {
@@ -189,7 +189,7 @@ func answerRight(in, out []byte) (typ, code byte, word uint32, rest []byte, err 
 	return icmp[0], icmp[1], binary.BigEndian.Uint32(icmp[4:]), icmp[8:], nil
 }
 
-// icmpSum adds up what the checksum of a packet of ICMP or ICMPv6 covers: 0xffff if it is right.
+// icmpSum returns the sum of all that the checksum of an ICMP or ICMPv6 packet covers. It is 0xffff if the checksum is right.
 func icmpSum(packet []byte) uint16 {
 	if packet[0]>>4 == 4 {
 		return testbed.OnesSum(packet[20:])

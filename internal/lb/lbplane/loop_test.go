@@ -19,12 +19,12 @@ import (
 	"culvert/internal/testbed"
 )
 
-// loopBed is a load balancer on lb0 of this namespace, and its router in another one. The router's routes to the VIPs lead to
-// the load balancer, whose default route leads to the router.
+// loopBed is a load balancer on lb0 of this namespace, and its router in another namespace. The router's routes to the VIPs lead
+// to the load balancer, whose default route leads to the router.
 type loopBed struct {
 	*bed
 	router *testbed.Namespace
-	sock   int // of the router, on the wire
+	sock   int // a packet socket on the router's interface
 }
 
 func newLoopBed(t *testing.T, o Options) *loopBed {
@@ -91,14 +91,14 @@ func newLoopBed(t *testing.T, o Options) *loopBed {
 	return b
 }
 
-// turns returns the number of packets that the load balancer has counted under a reason.
-func (b *loopBed) turns(reason string) uint64 {
+// counted returns the number of packets that the load balancer has counted under a verdict and reason.
+func (b *loopBed) counted(reason string) uint64 {
 	_, byReason, _ := testbed.Counted(b.t, b.inst, "lb0")
 	return byReason[reason]
 }
 
-// heard waits for a frame on the router's wire that is looked for.
-func (b *loopBed) heard(what string, is func(packet []byte) bool) {
+// await waits until the router receives a packet for which match returns true.
+func (b *loopBed) await(what string, match func(packet []byte) bool) {
 	b.t.Helper()
 	buf := make([]byte, 2048)
 	for end := time.Now().Add(testbed.Patience); time.Now().Before(end); {
@@ -111,11 +111,11 @@ func (b *loopBed) heard(what string, is func(packet []byte) bool) {
 		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING {
 			continue
 		}
-		if n >= 54 && is(buf[14:n]) {
+		if n >= 54 && match(buf[14:n]) {
 			return
 		}
 	}
-	b.t.Fatalf("%s has not come", what)
+	b.t.Fatalf("%s has not arrived", what)
 }
 
 // TestUnclaimedDoesNotGoRound sends a packet to another port of a VIP's address, between a router and a load balancer whose
@@ -129,36 +129,36 @@ func TestUnclaimedDoesNotGoRound(t *testing.T) {
 			b.vip(1, vip6, protoTCP, []Backend{m})
 			for _, v := range []struct {
 				from, to  string
-				at        int // where the TTL is
+				at        int // offset of the TTL or hop limit in the IP header
 				typ, code byte
 			}{{client4, "192.0.2.1:81", 8, 3, 3}, {client6, "[2001:db8::1]:81", 7, 1, 4}} {
 				before := map[string]uint64{}
 				for _, reason := range []string{"pass other", "fwd lb-unreachable", "drop lb-unclaimed"} {
-					before[reason] = b.turns(reason)
+					before[reason] = b.counted(reason)
 				}
 				in := b.packet(v.from, v.to, &layers.UDP{}, []byte("round and round"))
 				b.must(unix.Sendto(b.sock, in, 0, &unix.SockaddrLinklayer{Ifindex: b.peerIndex(), Halen: 6}))
 				switch option {
 				case Pass:
-					for end := time.Now().Add(testbed.Patience); b.turns("pass other") < before["pass other"]+25; time.Sleep(10 * time.Millisecond) {
+					for end := time.Now().Add(testbed.Patience); b.counted("pass other") < before["pass other"]+25; time.Sleep(10 * time.Millisecond) {
 						if time.Now().After(end) {
-							t.Fatalf("%s: it came %d times: the two do not send it to each other", v.to, b.turns("pass other")-before["pass other"])
+							t.Fatalf("%s: it came %d times, so it does not loop", v.to, b.counted("pass other")-before["pass other"])
 						}
 					}
 					continue
 				case Reject:
 					l4 := map[byte]int{3: 20, 1: 40}[v.typ]
-					b.heard("the answer to "+v.to, func(p []byte) bool {
+					b.await("the answer to "+v.to, func(p []byte) bool {
 						return len(p) > l4+8 && p[0]>>4 == in[14]>>4 && p[l4] == v.typ && p[l4+1] == v.code && p[l4+8+v.at] == 61
 					})
 				case Drop:
-					for end := time.Now().Add(testbed.Patience); b.turns("drop lb-unclaimed") == before["drop lb-unclaimed"]; time.Sleep(10 * time.Millisecond) {
+					for end := time.Now().Add(testbed.Patience); b.counted("drop lb-unclaimed") == before["drop lb-unclaimed"]; time.Sleep(10 * time.Millisecond) {
 						if time.Now().After(end) {
 							t.Fatalf("%s: it did not come", v.to)
 						}
 					}
 				}
-				sum := b.turns("fwd lb-unreachable") - before["fwd lb-unreachable"] + b.turns("drop lb-unclaimed") - before["drop lb-unclaimed"]
+				sum := b.counted("fwd lb-unreachable") - before["fwd lb-unreachable"] + b.counted("drop lb-unclaimed") - before["drop lb-unclaimed"]
 				if sum != 1 {
 					t.Errorf("%s: it came %d times", v.to, sum)
 				}

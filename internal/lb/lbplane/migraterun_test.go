@@ -14,8 +14,8 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// TestMigrateLocked brings flows into a table whose buckets the programs are at: they are left alone. No deadline
-// hangs on it: a bucket that nobody lets go of again keeps out what belongs there.
+// TestMigrateLocked migrates flows to a table whose buckets are all locked. Migration skips locked buckets and does not wait for
+// them.
 func TestMigrateLocked(t *testing.T) {
 	from, to := bareTable(t, 7000), bareTable(t, 700)
 	fillTable(t, from, 600)
@@ -38,7 +38,7 @@ func TestMigrateLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(tableEntries(to)); n < 100 {
-		t.Errorf("%d flows have come", n)
+		t.Errorf("%d flows were migrated", n)
 	}
 	openTable(t, to.flows, func(table flowTable) {
 		for n := range table.buckets {
@@ -49,8 +49,8 @@ func TestMigrateLocked(t *testing.T) {
 	})
 }
 
-// TestMigrateRunning brings flows into tables of other sizes as it is done while programs run: what fits comes over, and
-// of what does not, that which is worth most.
+// TestMigrateRunning migrates flows to tables of other sizes in the way that is used while programs run. If a bucket has no room
+// for all of its flows, the ones with the highest worth are kept.
 func TestMigrateRunning(t *testing.T) {
 	const flows = 400
 	from := bareTable(t, flows)
@@ -85,7 +85,7 @@ func TestMigrateRunning(t *testing.T) {
 				continue
 			}
 			lost++
-			// One that has expired meanwhile was worth more when it was taken.
+			// An entry that has expired meanwhile had a higher worth when it was migrated.
 			if n := scaled(e.hash, buckets); count[n] < bucketWays || least[n] > 0 && late.worth(e.time) > least[n] {
 				t.Fatalf("room for %d: lost %+v, in its bucket are %d of which the least is worth %d", size, e, count[n], least[n])
 			}
@@ -96,8 +96,8 @@ func TestMigrateRunning(t *testing.T) {
 	}
 }
 
-// TestMigrateBusy brings flows into a table that programs take others into at the same time, into the same buckets:
-// no entry has one flow's client and another one's backend.
+// TestMigrateBusy migrates flows to a table while programs insert other flows into the same buckets. No entry may have the client
+// of one flow and the backend of another.
 func TestMigrateBusy(t *testing.T) {
 	const clients = 400
 	from := bareTable(t, 70)

@@ -25,20 +25,20 @@ const (
 	vip6     = "[2001:db8::1]:80"
 )
 
+// TestKnownFlow turns the ring to another backend. A known flow keeps its backend.
 func TestKnownFlow(t *testing.T) {
 	b := newBed(t, Options{})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
 	b.vip(0, vip4, protoTCP, []Backend{one, two})
 	in := b.packet(client4, vip4, &layers.TCP{SYN: true}, nil)
-	has := b.sent(in, "fwd lb-new", one, two)
-	// The ring turns to the other one; the flow stays.
+	backend := b.expectSent(in, "fwd lb-new", one, two)
 	other := one
-	if has.ID == one.ID {
+	if backend.ID == one.ID {
 		other = two
 	}
 	b.ring(0, []Backend{other})
-	b.sent(b.packet(client4, vip4, &layers.TCP{ACK: true}, []byte("GET /")), "fwd lb-flow", has)
-	sum, err := b.plane.Traffic(has.ID.Number())
+	b.expectSent(b.packet(client4, vip4, &layers.TCP{ACK: true}, []byte("GET /")), "fwd lb-flow", backend)
+	sum, err := b.plane.Traffic(backend.ID.Number())
 	b.must(err)
 	if want := (Traffic{Packets: 2, Bytes: 40 + 45, Flows: 1}); sum != want {
 		t.Errorf("counted %+v, want %+v", sum, want)
@@ -70,38 +70,54 @@ func encapsulations(b *bed) (all []Backend) {
 // packetTagged is PACKET_TAGGED of bpf/core/packet.h.
 const packetTagged = 0x1000
 
+// flowCase is a client, a VIP and a protocol.
+type flowCase struct {
+	name, client, vip string
+	proto             uint8
+}
+
+// flowCases has both families and protocols.
+var flowCases = []flowCase{
+	{"TCP over IPv4", "203.0.113.7", "192.0.2.1", protoTCP},
+	{"UDP over IPv4", "203.0.113.7", "192.0.2.1", protoUDP},
+	{"TCP over IPv6", "2001:db8:7::7", "2001:db8::1", protoTCP},
+	{"UDP over IPv6", "2001:db8:7::7", "2001:db8::1", protoUDP},
+}
+
+// TestEncapsulations sends packets of many sizes to each backend of encapsulations.
 func TestEncapsulations(t *testing.T) {
 	b := newBed(t, Options{})
-	backends := encapsulations(b)
-	for n, m := range backends {
-		// One VIP each: the ring of one backend.
-		for f, c := range []struct{ client, vip string }{{"203.0.113.7", "192.0.2.1"}, {"2001:db8:7::7", "2001:db8::1"}} {
-			for p, proto := range []uint8{protoTCP, protoUDP} {
-				number := uint32(n*4 + f*2 + p)
-				to := netip.AddrPortFrom(netip.MustParseAddr(c.vip), uint16(1000+n)).String()
-				b.vip(number, to, proto, []Backend{m})
-				for k, size := range []int{0, 1, 5, 6, 100, 1400, 4000, 8900} {
-					var l4 gopacket.SerializableLayer = &layers.UDP{}
-					if proto == protoTCP {
-						l4 = &layers.TCP{ACK: true}
+	vip, port := uint32(0), uint16(1000)
+	for _, backend := range encapsulations(b) {
+		port++
+		for _, c := range flowCases {
+			to := netip.AddrPortFrom(netip.MustParseAddr(c.vip), port).String()
+			b.vip(vip, to, c.proto, []Backend{backend})
+			vip++
+			for k, size := range []int{0, 1, 5, 6, 100, 1400, 4000, 8900} {
+				var l4 gopacket.SerializableLayer = &layers.UDP{}
+				if c.proto == protoTCP {
+					l4 = &layers.TCP{ACK: true}
+				}
+				from := netip.AddrPortFrom(netip.MustParseAddr(c.client), uint16(2000+k)).String()
+				in := b.packet(from, to, l4, make([]byte, size), func(l gopacket.SerializableLayer) {
+					switch l := l.(type) {
+					case *layers.IPv4:
+						l.TOS = uint8(0xb8 | k&3)
+					case *layers.IPv6:
+						l.TrafficClass = uint8(0xb8 | k&3)
 					}
-					from := netip.AddrPortFrom(netip.MustParseAddr(c.client), uint16(2000+k)).String()
-					in := b.packet(from, to, l4, make([]byte, size), func(l gopacket.SerializableLayer) {
-						switch l := l.(type) {
-						case *layers.IPv4:
-							l.TOS = uint8(0xb8 | k&3)
-						case *layers.IPv6:
-							l.TrafficClass = uint8(0xb8 | k&3)
-						}
-					})
-					for i, frame := range [][]byte{in, in, tagged(in, 0x2005)} { // a tag with a priority
-						want := "fwd lb-flow"
-						if i == 0 {
-							want = "fwd lb-new"
-						}
-						if b.sent(frame, want, m); t.Failed() {
-							t.Fatalf("%+v, VIP %s, protocol %d, %d bytes", m, to, proto, size)
-						}
+				})
+				for _, step := range []struct {
+					frame  []byte
+					reason string
+				}{
+					{in, "fwd lb-new"},
+					{in, "fwd lb-flow"},
+					{tagged(in, 0x2005), "fwd lb-flow"}, // a VLAN tag with a priority
+				} {
+					if b.expectSent(step.frame, step.reason, backend); t.Failed() {
+						t.Fatalf("%+v, %s, %d bytes", backend, c.name, size)
 					}
 				}
 			}
@@ -109,7 +125,7 @@ func TestEncapsulations(t *testing.T) {
 	}
 }
 
-// tagged puts an 802.1Q tag on a frame.
+// tagged returns a copy of a frame with an 802.1Q tag.
 func tagged(frame []byte, tci uint16) []byte {
 	out := append(slices.Clone(frame[:12]), 0x81, 0)
 	out = binary.BigEndian.AppendUint16(out, tci)
@@ -118,48 +134,54 @@ func tagged(frame []byte, tci uint16) []byte {
 
 // TestSpreads wants outer source, flow label and UDP port to be the same for all packets of a flow and to differ between flows.
 func TestSpreads(t *testing.T) {
-	for name, encap := range map[string]Encap{"ipip": IPIP, "gue": GUE} {
-		t.Run(name, func(t *testing.T) {
+	const flows = 200
+	source4 := func(f []byte) []byte { return f[26:30] }
+	source6 := func(f []byte) []byte { return f[22:38] }
+	label := func(f []byte) []byte { return []byte{f[15] & 15, f[16], f[17]} }
+	port4 := func(f []byte) []byte { return f[34:36] }
+	port6 := func(f []byte) []byte { return f[54:56] }
+	for _, tt := range []struct {
+		name, backend string
+		encap         Encap
+		fields        map[string]func(frame []byte) []byte
+	}{
+		{"ipip over IPv4", "10.0.0.11", IPIP, map[string]func([]byte) []byte{"source": source4}},
+		{"ipip over IPv6", "fd00::11", IPIP, map[string]func([]byte) []byte{"source": source6, "label": label}},
+		{"gue over IPv4", "10.0.0.11", GUE, map[string]func([]byte) []byte{"source": source4, "port": port4}},
+		{"gue over IPv6", "fd00::11", GUE, map[string]func([]byte) []byte{"source": source6, "label": label, "port": port6}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			b := newBed(t, Options{})
-			for n, addr := range []string{"10.0.0.11", "fd00::11"} {
-				m := b.backend(uint32(1+n), 0, addr, func(m *Backend) { m.Encap = encap })
-				to := fmt.Sprintf("192.0.2.1:%d", 80+n)
-				b.vip(uint32(n), to, protoUDP, []Backend{m})
-				sources, labels, ports := make(map[string]bool), make(map[string]bool), make(map[string]bool)
-				const flows = 200
-				for f := range flows {
-					var before []byte
-					for range 2 {
-						in := b.packet(fmt.Sprintf("203.0.113.7:%d", 1000+f), to, &layers.UDP{}, make([]byte, 20))
-						_, out, _ := b.run(in)
-						if before != nil && !bytes.Equal(before, out) {
-							t.Fatalf("two packets of one flow leave otherwise:\n%x\n%x", before, out)
-						}
-						if err := sentRight(in, out, m); err != nil {
-							t.Fatal(err)
-						}
-						before = out
-					}
-					src, port := before[26:30], before[34:36]
-					if n == 1 {
-						src, port = before[22:38], before[54:56]
-						labels[string(append([]byte{before[15] & 15}, before[16:18]...))] = true
-					}
-					sources[string(src)], ports[string(port)] = true, true
+			backend := b.backend(1, 0, tt.backend, func(k *Backend) { k.Encap = tt.encap })
+			const to = "192.0.2.1:80"
+			b.vip(0, to, protoUDP, []Backend{backend})
+			seen := make(map[string]map[string]bool)
+			for field := range tt.fields {
+				seen[field] = make(map[string]bool)
+			}
+			for n := range flows {
+				in := b.packet(fmt.Sprintf("203.0.113.7:%d", 1000+n), to, &layers.UDP{}, make([]byte, 20))
+				first := bytes.Clone(b.expect(in, "fwd lb-new"))
+				if err := checkForwarded(in, first, backend); err != nil {
+					t.Fatal(err)
 				}
-				for what, seen := range map[string]map[string]bool{"source": sources, "label": labels, "port": ports} {
-					if what == "label" && n == 0 || what == "port" && encap != GUE {
-						continue
-					}
-					if len(seen) < flows*9/10 {
-						t.Errorf("%d flows have %d outer %ss", flows, len(seen), what)
-					}
+				if second := b.expect(in, "fwd lb-flow"); !bytes.Equal(first, second) {
+					t.Fatalf("two packets of one flow have different outer headers:\n%x\n%x", first, second)
+				}
+				for field, of := range tt.fields {
+					seen[field][string(of(first))] = true
+				}
+			}
+			for field, values := range seen {
+				if len(values) < flows*9/10 {
+					t.Errorf("%d flows have %d different values of the outer %s", flows, len(values), field)
 				}
 			}
 		})
 	}
 }
 
+// TestMostSpecificVIP has VIPs of single ports and of all ports at one address.
 func TestMostSpecificVIP(t *testing.T) {
 	b := newBed(t, Options{})
 	one, all, other := b.backend(1, 0, "10.0.0.11"), b.backend(2, 1, "10.0.0.12"), b.backend(3, 2, "10.0.0.13")
@@ -169,54 +191,46 @@ func TestMostSpecificVIP(t *testing.T) {
 	for to, want := range map[string]Backend{
 		"192.0.2.1:80": one, "192.0.2.1:443": other, "192.0.2.1:81": all, "192.0.2.1:82": all,
 	} {
-		b.sent(b.packet(client4, to, &layers.TCP{SYN: true}, nil), "fwd lb-new", want)
+		b.expectSent(b.packet(client4, to, &layers.TCP{SYN: true}, nil), "fwd lb-new", want)
 	}
-	b.leaves(b.packet(client4, "192.0.2.1:80", &layers.UDP{}, nil), "pass other")
-	b.leaves(b.packet(client4, "192.0.2.2:80", &layers.TCP{SYN: true}, nil), "pass other")
+	b.expectUnchanged(b.packet(client4, "192.0.2.1:80", &layers.UDP{}, nil), "pass other")
+	b.expectUnchanged(b.packet(client4, "192.0.2.2:80", &layers.TCP{SYN: true}, nil), "pass other")
 	b.must(b.plane.DeleteVIP(VIPKey{Addr: netip.MustParseAddr("192.0.2.1"), Proto: protoTCP}))
-	b.leaves(b.packet(client4, "192.0.2.1:82", &layers.TCP{ACK: true}, nil), "pass other")
-	b.sent(b.packet(client4, "192.0.2.1:80", &layers.TCP{ACK: true}, nil), "fwd lb-flow", one)
+	b.expectUnchanged(b.packet(client4, "192.0.2.1:82", &layers.TCP{ACK: true}, nil), "pass other")
+	b.expectSent(b.packet(client4, "192.0.2.1:80", &layers.TCP{ACK: true}, nil), "fwd lb-flow", one)
 }
 
 // TestNotOurs wants packets that are not for the load balancer to be left alone.
 func TestNotOurs(t *testing.T) {
 	b := newBed(t, Options{})
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.vip(1, vip6, protoTCP, []Backend{m})
-	for _, vip := range []string{vip4, vip6} {
-		client := client4
-		if vip == vip6 {
-			client = client6
-		}
-		good := b.packet(client, vip, &layers.TCP{SYN: true}, []byte("payload"))
-		b.sent(good, "fwd lb-new", m)
-		b.leaves(b.changed(good, func(f []byte) { f[5] ^= 1 }), "pass other") // another MAC
-		b.leaves(b.changed(good, func(f []byte) { f[14] = 0x70 }), "pass other")
-		if vip == vip4 {
-			b.leaves(b.changed(good, func(f []byte) { f[24] ^= 1 }), "pass other") // checksum
-		}
-		// Cut off anywhere: not ours, or to the slow path if there are ports.
-		for n := 14; n < len(good); n++ {
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
+	b.vip(1, vip6, protoTCP, []Backend{backend})
+	good4 := b.packet(client4, vip4, &layers.TCP{SYN: true}, []byte("payload"))
+	good6 := b.packet(client6, vip6, &layers.TCP{SYN: true}, []byte("payload"))
+	b.expectAllUnchanged([]packetCase{
+		{"IPv4, another MAC address", b.changed(good4, func(f []byte) { f[5] ^= 1 }), "pass other"},
+		{"IPv6, another MAC address", b.changed(good6, func(f []byte) { f[5] ^= 1 }), "pass other"},
+		{"IPv4, IP version 7", b.changed(good4, func(f []byte) { f[14] = 0x70 }), "pass other"},
+		{"IPv6, IP version 7", b.changed(good6, func(f []byte) { f[14] = 0x70 }), "pass other"},
+		{"IPv4, wrong checksum", b.changed(good4, func(f []byte) { f[24] ^= 1 }), "pass other"},
+		{"IPv4, SCTP", withProtocol(good4, 132), "pass other"},
+	})
+	for _, good := range [][]byte{good4, good6} {
+		b.expectSent(good, "fwd lb-new", backend)
+		for n := 14; n < len(good); n++ { // the frame is truncated
 			_, out, reason := b.run(good[:n])
 			if reason != "pass other" || !bytes.Equal(out, good[:n]) {
-				t.Fatalf("the first %d of %d bytes left as %q", n, len(good), reason)
+				t.Fatalf("the first %d of %d bytes were counted as %q", n, len(good), reason)
 			}
 		}
-		// The IP packet ends within the TCP header, the frame does not.
-		for n := range 20 {
-			f := b.changed(good, func(f []byte) { setIPLen(f, n) })
-			b.leaves(f, "punt lb-headers")
+		for n := range 20 { // the IP packet ends within the TCP header, but the frame does not
+			b.expectUnchanged(b.changed(good, func(f []byte) { setIPLen(f, n) }), "punt lb-headers")
 		}
 	}
-	b.leaves(b.packet(client4, vip4, &layers.TCP{}, nil, func(l gopacket.SerializableLayer) {
-		if ip, ok := l.(*layers.IPv4); ok {
-			ip.Protocol = 132
-		}
-	}), "pass other")
 }
 
-// setIPLen gives an untagged frame's packet so many bytes behind the IP header.
+// setIPLen sets the length of an untagged frame's IP packet to that of n bytes behind the IP header.
 func setIPLen(f []byte, n int) {
 	if f[12] == 0x86 {
 		binary.BigEndian.PutUint16(f[18:], uint16(n))
@@ -230,22 +244,27 @@ func setIPLen(f []byte, n int) {
 // TestHeaders wants packets to a VIP that have headers between those of IP and TCP to be left to the slow path.
 func TestHeaders(t *testing.T) {
 	b := newBed(t, Options{})
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.vip(1, vip6, protoTCP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
+	b.vip(1, vip6, protoTCP, []Backend{backend})
+	const other4, other6 = "192.0.2.1:81", "[2001:db8::1]:81"
+	const hopByHop, destinationOptions = 0, 60
 	options := func(l gopacket.SerializableLayer) {
 		if ip, ok := l.(*layers.IPv4); ok {
 			ip.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
 		}
 	}
-	b.leaves(b.packet(client4, vip4, &layers.TCP{SYN: true}, nil, options), "punt lb-headers")
-	b.leaves(b.packet(client4, "192.0.2.1:81", &layers.TCP{SYN: true}, nil, options), "pass other")
-	b.leaves(b.packet(client4, vip4, &layers.UDP{}, nil, options), "pass other")
-	for _, header := range []byte{0, 60} { // hop-by-hop and destination options
-		b.leaves(extended(b.packet(client6, vip6, &layers.TCP{SYN: true}, nil), header), "punt lb-headers")
-		b.leaves(extended(b.packet(client6, "[2001:db8::1]:81", &layers.TCP{SYN: true}, nil), header), "pass other")
-		b.leaves(extended(b.packet(client6, vip6, &layers.UDP{}, nil), header), "pass other")
-	}
+	b.expectAllUnchanged([]packetCase{
+		{"IPv4 options, to a VIP", b.packet(client4, vip4, syn(), nil, options), "punt lb-headers"},
+		{"IPv4 options, another port", b.packet(client4, other4, syn(), nil, options), "pass other"},
+		{"IPv4 options, another protocol", b.packet(client4, vip4, &layers.UDP{}, nil, options), "pass other"},
+		{"hop-by-hop options, to a VIP", extended(b.packet(client6, vip6, syn(), nil), hopByHop), "punt lb-headers"},
+		{"hop-by-hop options, another port", extended(b.packet(client6, other6, syn(), nil), hopByHop), "pass other"},
+		{"hop-by-hop options, another protocol", extended(b.packet(client6, vip6, &layers.UDP{}, nil), hopByHop), "pass other"},
+		{"destination options, to a VIP", extended(b.packet(client6, vip6, syn(), nil), destinationOptions), "punt lb-headers"},
+		{"destination options, another port", extended(b.packet(client6, other6, syn(), nil), destinationOptions), "pass other"},
+		{"destination options, another protocol", extended(b.packet(client6, vip6, &layers.UDP{}, nil), destinationOptions), "pass other"},
+	})
 }
 
 // extended puts an IPv6 extension header of 8 bytes of padding into an untagged frame.
@@ -263,12 +282,12 @@ func TestNoBackend(t *testing.T) {
 	b := newBed(t, Options{})
 	b.vip(0, vip4, protoTCP, nil)
 	in := b.packet(client4, vip4, &layers.TCP{SYN: true}, nil)
-	b.leaves(in, "pass lb-empty")
+	b.expectUnchanged(in, "pass lb-empty")
 	m := b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.Port = 0 })
 	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.leaves(in, "drop lb-next-hop")
+	b.expectUnchanged(in, "drop lb-next-hop")
 	m = b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.LinearOnly, m.Hop.MTU = true, 9000 })
-	b.sent(in, "fwd lb-flow", m)
+	b.expectSent(in, "fwd lb-flow", m)
 	big := b.packet(client4, vip4, &layers.TCP{ACK: true}, make([]byte, 8000))
-	b.leaves(big, "drop lb-next-hop")
+	b.expectUnchanged(big, "drop lb-next-hop")
 }

@@ -31,8 +31,8 @@ import (
 // probeInsideEnv is set in a process that has a network namespace of its own.
 const probeInsideEnv = "CULVERT_TEST_INSIDE"
 
-// inside tells whether this process has a network namespace of its own; otherwise it has run the test in one that has.
-// Threads with a namespace will not do: sockets of checks are made on any thread.
+// inside reports whether this process has a network namespace of its own. If not, inside runs the test in a process that has
+// one. A thread with a namespace is not enough, because the checker opens sockets on any thread.
 func inside(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(probeInsideEnv) != "" {
@@ -49,30 +49,30 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-// probeBed is a load balancer in this process's namespace. Its route to the VIPs leads to a gateway behind up0 that
-// nobody is; backends are behind b1 and b2.
+// probeBed is a load balancer in this process's namespace. Its route to the VIPs leads to a gateway behind up0 that does not
+// exist. Backends are behind b1 and b2.
 type probeBed struct {
 	t        *testing.T
 	inst     *datapath.Instance
 	plane    *Plane
 	probes   *Probes
-	backends [3]*probeBackend // from 1
+	backends [3]*probeBackend // 1 and 2; 0 is not used
 }
 
-// probeVIPs are what clients send to, by IP version.
+// probeVIPs are the addresses of the VIPs, by IP version.
 var probeVIPs = map[int]netip.Addr{4: netip.MustParseAddr("192.0.2.1"), 6: netip.MustParseAddr("2001:db8::1")}
 
-// probeBackend serves the VIPs in a namespace of its own, which is the other end of tunnels too.
+// probeBackend serves the VIPs in a namespace of its own. The namespace also decapsulates.
 type probeBackend struct {
 	space *testbed.Namespace
-	dev   *net.Interface // of the load balancer, to it
+	dev   *net.Interface // of the load balancer, towards the backend
 	mac   [6]byte
-	// status is what HTTP answers, 0 for nothing, and udp what UDP answers.
+	// status is the HTTP status of answers, 0 for no answer. udp is the payload of UDP answers, a string.
 	status atomic.Int64
 	udp    atomic.Value
 
 	mu     sync.Mutex
-	served []func() // ends it
+	served []func() // close the sockets and servers
 }
 
 func newProbeBed(t *testing.T) *probeBed {
@@ -150,7 +150,7 @@ func newProbeBackend(t *testing.T, n int) *probeBackend {
 	return k
 }
 
-// addr is that of backend n.
+// addr returns the address of backend n.
 func (k *probeBackend) addr(n, version int) netip.Addr {
 	if version == 4 {
 		return netip.AddrFrom4([4]byte{10, 1, byte(n), 2})
@@ -164,7 +164,7 @@ const (
 	probeUDPPort  = 53
 )
 
-// start begins to serve.
+// start serves the VIPs.
 func (k *probeBackend) start(t *testing.T) {
 	t.Helper()
 	k.mu.Lock()
@@ -190,7 +190,7 @@ func (k *probeBackend) start(t *testing.T) {
 	t.Cleanup(k.kill)
 }
 
-// kill ends the process that serves, as it were.
+// kill closes all sockets, as the end of a serving process would.
 func (k *probeBackend) kill() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -220,7 +220,8 @@ func (k *probeBackend) serveUDP(c net.PacketConn) {
 	}
 }
 
-// backend has VIPs' packets of checks go to backend n in some way, and returns the mark.
+// backend writes a backend whose packets go to backends[n] with an outer header of an IP version. It returns the mark for its
+// probes.
 func (b *probeBed) backend(number uint32, n, version int, encap Encap) uint32 {
 	b.t.Helper()
 	k := b.backends[n]
@@ -233,7 +234,7 @@ func (b *probeBed) backend(number uint32, n, version int, encap Encap) uint32 {
 	return ProbeMark(m.ID)
 }
 
-// probeReport is what a Checker reports.
+// probeReport is one call of a Checker's Report.
 type probeReport struct {
 	id      uint32
 	result  health.Result
@@ -262,7 +263,7 @@ func (b *probeBed) start(targets []health.Target) (reports chan probeReport, sto
 	return reports, stop
 }
 
-// offload switches what a device may leave to the next one: checksums of packets that leave.
+// offload turns the checksum offload of a device's egress on (1) or off (0).
 func offload(t *testing.T, name string, on uint32) {
 	t.Helper()
 	if _, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, on); err != nil {

@@ -67,7 +67,7 @@ func TestProbeLive(t *testing.T) {
 		for _, one := range targets {
 			one.Check.Fall = 100
 			one.Check.Timeout = probePatience
-			if one.Check.Type == health.UDP { // nobody sends again what a busy veth has lost, but the next check
+			if one.Check.Type == health.UDP { // a lost datagram is not repeated before the next check
 				one.Check.Interval, one.Check.Timeout = time.Second, time.Second
 			}
 			round = append(round, one)
@@ -126,13 +126,13 @@ func TestProbeFailures(t *testing.T) {
 			}
 		}
 	}
-	well := func() {
+	allUp := func() {
 		t.Helper()
 		until("at rest", web, health.Up, "")
 		until("at rest", udp, health.Up, "")
 	}
 	k := b.backends[1]
-	well()
+	allUp()
 	until("at rest", other, health.Up, "")
 
 	k.status.Store(503)
@@ -143,13 +143,13 @@ func TestProbeFailures(t *testing.T) {
 	k.udp.Store("nope")
 	until("a wrong answer", udp, health.Down, `the answer begins with "nope", not with "pong"`)
 	k.udp.Store("pong")
-	well()
+	allUp()
 
 	k.kill()
 	until("killed", web, health.Down, "connection refused")
 	until("killed", udp, health.Down, "port unreachable")
 	k.start(t)
-	well()
+	allUp()
 
 	// The next hop is lost.
 	m, err := b.plane.Backend(1)
@@ -159,7 +159,7 @@ func TestProbeFailures(t *testing.T) {
 	b.must(b.plane.SetBackend(lost))
 	until("no next hop", web, health.Down, "no next hop of the backend is known")
 	b.must(b.plane.SetBackend(m))
-	well()
+	allUp()
 
 	k.space.Must(t, func() error {
 		l, err := netlink.LinkByName("b1p")
@@ -171,7 +171,7 @@ func TestProbeFailures(t *testing.T) {
 	until("link down", web, health.Down, "no answer in 200ms")
 	until("link down", udp, health.Down, "no answer in 200ms")
 
-	// If the VIP is an address of the load balancer itself, that would answer instead of all backends.
+	// If the VIP were an address of the load balancer itself, it would answer instead of the backends.
 	lo, err := netlink.LinkByName("lo")
 	b.must(err)
 	b.must(netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(probeVIPs[4].AsSlice())}))

@@ -19,17 +19,17 @@ import (
 	"culvert/internal/testbed"
 )
 
-// What tc(8) programs answer.
+// Verdicts of tc(8) programs.
 const (
 	tcUnspec   = ^uint32(0)
 	tcShot     = 2
 	tcRedirect = 7
 )
 
-// runProbe puts a frame with a mark through the probe program.
-func runProbe(t *testing.T, c *Probes, frame []byte, mark uint32) (verdict uint32, out []byte, left uint32) {
+// runProbe runs the probe program on a frame with a mark. It returns the verdict, the frame and its mark afterwards.
+func runProbe(t *testing.T, c *Probes, frame []byte, mark uint32) (verdict uint32, out []byte, markAfter uint32) {
 	t.Helper()
-	// struct __sk_buff, of which the mark may be given.
+	// The beginning of struct __sk_buff. The kernel accepts the mark and wants zeros for the rest.
 	ctx := struct {
 		Len, PktType, Mark uint32
 		_                  [45]uint32
@@ -108,9 +108,9 @@ func TestProbePackets(t *testing.T) {
 			t.Fatalf("%s: verdict %d, mark %#x", tt.name, verdict, mark)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s: a check leaves as\n%x\na client's packet as\n%x", tt.name, got, want)
+			t.Errorf("%s: a probe leaves as\n%x\na client's packet as\n%x", tt.name, got, want)
 		}
-		// Not a mark of a check.
+		// These marks are not those of probes.
 		for _, other := range []uint32{0, number, 0xc00<<20 | number, 0x801<<20 | number} {
 			if verdict, got, mark := runProbe(t, probes, transport(), other); verdict != tcUnspec || !bytes.Equal(got, transport()) || mark != other {
 				t.Errorf("%s: a packet with mark %#x: verdict %d, mark %#x", tt.name, other, verdict, mark)
@@ -159,8 +159,8 @@ func TestProbeDrops(t *testing.T) {
 	}
 }
 
-// TestProbeMarksOfOthers sends packets with the mark of probes, which others may use too. Packets to another address than a
-// VIP's must pass unchanged.
+// TestProbeMarksOfOthers sends packets with the mark of probes, which other programs may use too. Packets to an address of no VIP
+// must pass unchanged.
 func TestProbeMarksOfOthers(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
@@ -168,7 +168,7 @@ func TestProbeMarksOfOthers(t *testing.T) {
 	b.vip(0, vip4, protoTCP, []Backend{m})
 	b.vip(1, vip6, protoUDP, []Backend{m})
 	for to, want := range map[string]uint32{
-		vip4: tcRedirect, "192.0.2.1:8080": tcRedirect, vip6: tcRedirect, "[2001:db8::1]:8080": tcRedirect, // checks have ports of their own
+		vip4: tcRedirect, "192.0.2.1:8080": tcRedirect, vip6: tcRedirect, "[2001:db8::1]:8080": tcRedirect, // a check may have another port than its VIP
 		"192.0.2.2:80": tcUnspec, "198.51.100.1:80": tcUnspec, "[2001:db8::2]:80": tcUnspec,
 	} {
 		from := map[bool]string{true: client4, false: client6}[to[0] != '[']
@@ -230,7 +230,7 @@ func TestProbeFilter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The next generation takes its place, and it leaves that alone.
+	// A second attachment replaces the first, whose Close then leaves the second alone.
 	second, err := attachProbeFilter(probes.netlink, again.prog, b.out.Index)
 	if err != nil {
 		t.Fatal(err)
@@ -240,9 +240,9 @@ func TestProbeFilter(t *testing.T) {
 	}
 	b.must(first.Close())
 	if n := filters(); n != 1 {
-		t.Fatalf("%d filters, not one: the former has taken the latter away", n)
+		t.Fatalf("%d filters, not one: the first one has removed the second", n)
 	}
-	// A filter of somebody else keeps the qdisc.
+	// The qdisc stays while it has a filter of another program.
 	third, err := attachProbeFilter(probes.netlink, probes.prog, b.in.Index)
 	b.must(err)
 	foreign := addForeignFilter(t, probes.netlink, b.in.Index)
@@ -251,7 +251,7 @@ func TestProbeFilter(t *testing.T) {
 		t.Fatalf("%d filters are left, not the foreign one", n)
 	}
 	b.must(probes.netlink.FilterDel(foreign))
-	// Somebody else's qdisc stays.
+	// A qdisc that was there before stays.
 	b.must(second.Close())
 	if n := filters(); n != 0 {
 		t.Fatalf("%d filters are left", n)
@@ -265,13 +265,13 @@ func TestProbeFilter(t *testing.T) {
 	b.must(err)
 	b.must(fourth.Close())
 	if n := countClsact(t, probes.netlink, testbed.Device(t, "x0").Index); n != 0 {
-		t.Error("the qdisc stays behind")
+		t.Error("the qdisc is left")
 	}
 	fifth, err := attachProbeFilter(probes.netlink, probes.prog, testbed.Device(t, "x0").Index)
 	b.must(err)
 	testbed.DeleteDevice(t, "x0")
 	if err := fifth.Close(); err != nil {
-		t.Errorf("taking it off an interface that has gone: %v", err)
+		t.Errorf("closing after the interface was deleted: %v", err)
 	}
 }
 

@@ -40,13 +40,13 @@ func wireSocket(t *testing.T, dev *net.Interface) int {
 	return fd
 }
 
-// hear returns the next frame with its VLAN tag, which the kernel removes from the frame and reports separately (packet(7)).
-func hear(t *testing.T, fd int) []byte {
+// receive returns the next frame with its VLAN tag, which the kernel removes from the frame and reports separately (packet(7)).
+func receive(t *testing.T, fd int) []byte {
 	t.Helper()
 	b, control := make([]byte, 2048), make([]byte, 128)
 	n, cn, _, _, err := unix.Recvmsg(fd, b, control, 0)
 	if err != nil {
-		t.Fatalf("nothing has come: %v", err)
+		t.Fatalf("no frame has arrived: %v", err)
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:cn])
 	if err != nil {
@@ -65,7 +65,7 @@ func hear(t *testing.T, fd int) []byte {
 	return frame
 }
 
-// sendMarked sends a UDP packet by a socket of the thread's namespace.
+// sendMarked sends a UDP packet with a mark (SO_MARK), from the network namespace of the thread.
 func sendMarked(to netip.AddrPort, mark uint32, payload []byte) error {
 	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if to.Addr().Is4() {
@@ -82,8 +82,8 @@ func sendMarked(to netip.AddrPort, mark uint32, payload []byte) error {
 	return unix.Sendto(fd, payload, 0, sa)
 }
 
-// udpAddsUp tells whether the checksum of a UDP packet is right.
-func udpAddsUp(ip []byte) bool {
+// udpChecksumValid reports whether the UDP checksum of an IP packet is right.
+func udpChecksumValid(ip []byte) bool {
 	addrs, udp := ip[8:40], ip[40:]
 	if ip[0]>>4 == 4 {
 		addrs, udp = ip[12:20], ip[20:]
@@ -103,48 +103,54 @@ func TestProbeWire(t *testing.T) {
 		b.must(netlink.NeighSet(&netlink.Neigh{LinkIndex: b.in.Index, IP: net.ParseIP(gateway), HardwareAddr: clientMAC, State: netlink.NUD_PERMANENT}))
 		b.must(netlink.RouteAdd(&netlink.Route{LinkIndex: b.in.Index, Gw: net.ParseIP(gateway)}))
 	}
-	offload(t, "lb0", 1)  // the socket does not finish checksums
-	offload(t, "out0", 0) // nor can the device they leave by
+	offload(t, "lb0", 1)  // sockets leave checksums to the device of the route
+	offload(t, "out0", 0) // but probes leave by a device that cannot compute them
 	wire := wireSocket(t, testbed.Device(t, "out0p"))
 	payload := bytes.Repeat([]byte("check"), 20)
-	number := uint32(0)
-	for _, to := range []string{"192.0.2.1:80", "[2001:db8::1]:80"} {
-		for _, backend := range []string{"10.0.0.11", "fd00::11"} {
-			for _, encap := range []Encap{L2, IPIP, GUE} {
-				for _, vlan := range []uint16{0, 0x1000 + 5} {
-					what := fmt.Sprintf("%s by %s, encapsulation %d, VLAN %#x", to, backend, encap, vlan)
-					at := netip.MustParseAddrPort(to)
-					m := b.backend(number, 0, backend, func(m *Backend) { m.Encap, m.Hop.VLAN = encap, vlan })
-					b.vip(0, to, protoUDP, []Backend{m})
-					number++
-					b.must(sendMarked(at, ProbeMark(m.ID), payload))
-					got := hear(t, wire)
-					inner := got[len(got)-b2i(at.Addr().Is6(), 40, 20)-8-len(payload):]
-					if !udpAddsUp(inner) {
-						t.Errorf("%s: the checksum of the inner packet is wrong: %x", what, got)
-					}
-					// The same packet from a client.
-					kind := []byte{0x08, 0x00}
-					if at.Addr().Is6() {
-						kind = []byte{0x86, 0xdd}
-					}
-					frame := slices.Concat(b.in.HardwareAddr, clientMAC, kind, inner)
-					_, want, err := b.inst.TestRun(frame, "lb0")
-					b.must(err)
-					if !bytes.Equal(got, want) {
-						t.Errorf("%s: a check leaves as\n%x\na client's packet as\n%x", what, got, want)
-					}
-				}
-			}
+	for number, c := range probeWireCases() {
+		what := fmt.Sprintf("%+v", c)
+		to := netip.MustParseAddrPort(c.vip)
+		m := b.backend(uint32(number), 0, c.backend, func(m *Backend) { m.Encap, m.Hop.VLAN = c.encap, c.vlan })
+		b.vip(0, c.vip, protoUDP, []Backend{m})
+		b.must(sendMarked(to, ProbeMark(m.ID), payload))
+		got := receive(t, wire)
+		head, etherType := 20, []byte{0x08, 0x00}
+		if to.Addr().Is6() {
+			head, etherType = 40, []byte{0x86, 0xdd}
+		}
+		inner := got[len(got)-head-8-len(payload):]
+		if !udpChecksumValid(inner) {
+			t.Errorf("%s: the checksum of the inner packet is wrong: %x", what, got)
+		}
+		// The same packet from a client.
+		frame := slices.Concat(b.in.HardwareAddr, clientMAC, etherType, inner)
+		_, want, err := b.inst.TestRun(frame, "lb0")
+		b.must(err)
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: a probe leaves as\n%x\na client's packet as\n%x", what, got, want)
 		}
 	}
 }
 
-func b2i(is bool, yes, no int) int {
-	if is {
-		return yes
+// probeWireCase is a VIP and its backend.
+type probeWireCase struct {
+	vip, backend string
+	encap        Encap
+	vlan         uint16
+}
+
+// probeWireCases returns all combinations of families, encapsulation and VLAN.
+func probeWireCases() (all []probeWireCase) {
+	for _, vip := range []string{"192.0.2.1:80", "[2001:db8::1]:80"} {
+		for _, backend := range []string{"10.0.0.11", "fd00::11"} {
+			for _, encap := range []Encap{L2, IPIP, GUE} {
+				for _, vlan := range []uint16{0, packetTagged | 5} {
+					all = append(all, probeWireCase{vip, backend, encap, vlan})
+				}
+			}
+		}
 	}
-	return no
+	return all
 }
 
 // TestProbeMarkAlone wants packets with other marks, or to other addresses than VIPs, to leave by the routing table.
@@ -156,18 +162,19 @@ func TestProbeMarkAlone(t *testing.T) {
 	m := b.backend(1, 0, "10.0.0.11")
 	wire := wireSocket(t, testbed.Device(t, "lb0p"))
 	to := netip.MustParseAddrPort("203.0.113.9:80")
-	for _, mark := range []uint32{0, 1, ProbeMark(m.ID) ^ 1<<31, ProbeMark(m.ID)} { // the last to no VIP
+	for _, mark := range []uint32{0, 1, ProbeMark(m.ID) ^ 1<<31, ProbeMark(m.ID)} { // the address is that of no VIP
 		b.must(sendMarked(to, mark, []byte("plain")))
-		if got := hear(t, wire); !bytes.HasSuffix(got, []byte("plain")) || !bytes.Equal(got[:6], clientMAC) {
+		if got := receive(t, wire); !bytes.HasSuffix(got, []byte("plain")) || !bytes.Equal(got[:6], clientMAC) {
 			t.Errorf("mark %#x: %x", mark, got)
 		}
 	}
 	b.vip(0, to.String(), protoUDP, []Backend{m})
-	// What has a mark of checks and is to a VIP does not leave by the routing table while there are checks, and does without.
+	// A packet to a VIP with the mark of a backend that does not exist is dropped while probes are attached. Without them it leaves
+	// by the routing table.
 	b.must(sendMarked(to, ProbeMark(NewBackendID(50, 1)), []byte("lost")))
 	b.must(probes.Close())
 	b.must(sendMarked(to, ProbeMark(NewBackendID(50, 1)), []byte("found")))
-	if got := hear(t, wire); !bytes.HasSuffix(got, []byte("found")) {
+	if got := receive(t, wire); !bytes.HasSuffix(got, []byte("found")) {
 		t.Errorf("%x", got)
 	}
 }

@@ -14,18 +14,19 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// quicLong is a packet with a long header; first is its first octet without the form bit.
+// quicLong returns a QUIC packet with a long header. first is its first byte without the form bit.
 func quicLong(first byte, version uint32, dcid []byte) []byte {
 	p := binary.BigEndian.AppendUint32([]byte{0x80 | first}, version)
 	p = append(append(p, byte(len(dcid))), dcid...)
 	return append(p, bytes.Repeat([]byte{0xee}, 30)...)
 }
 
-// quicShort is one with a short header.
+// quicShort returns a QUIC packet with a short header.
 func quicShort(dcid []byte) []byte {
 	return append(append([]byte{0x41}, dcid...), bytes.Repeat([]byte{0xee}, 30)...)
 }
 
+// TestQUIC sends packets with and without server IDs in their connection IDs, for several lengths of server IDs.
 func TestQUIC(t *testing.T) {
 	b := newBed(t, Options{})
 	for n, vip := range []string{"192.0.2.1:443", "[2001:db8::1]:443"} {
@@ -55,40 +56,40 @@ func TestQUIC(t *testing.T) {
 				}
 				return b.packet(from, vip, &layers.UDP{}, payload)
 			}
-			b.sent(fresh(quicShort(cid(2, id))), "fwd lb-quic", named)
-			b.sent(tagged(fresh(quicShort(cid(2, id))), 5), "fwd lb-quic", named)
-			b.sent(fresh(quicShort(cid(2, drain))), "fwd lb-quic", drained)
-			b.sent(fresh(quicLong(0x60, 1, cid(2, id))), "fwd lb-quic", named)          // Handshake
-			b.sent(fresh(quicLong(0x70, 0x6b3343cf, cid(2, id))), "fwd lb-quic", named) // of version 2
+			b.expectSent(fresh(quicShort(cid(2, id))), "fwd lb-quic", named)
+			b.expectSent(tagged(fresh(quicShort(cid(2, id))), 5), "fwd lb-quic", named)
+			b.expectSent(fresh(quicShort(cid(2, drain))), "fwd lb-quic", drained)
+			b.expectSent(fresh(quicLong(0x60, 1, cid(2, id))), "fwd lb-quic", named)          // Handshake of version 1
+			b.expectSent(fresh(quicLong(0x70, 0x6b3343cf, cid(2, id))), "fwd lb-quic", named) // Handshake of version 2
 			for what, payload := range map[string][]byte{
-				"another config":       quicShort(cid(3, id)),
-				"an unknown ID":        quicShort(cid(2, bytes.Repeat([]byte{1}, length))),
-				"one of a server gone": quicShort(cid(2, gone)),
-				"Initial":              quicLong(0x40, 1, cid(2, id)),
-				"0-RTT":                quicLong(0x50, 1, cid(2, id)),
-				"Retry":                quicLong(0x70, 1, cid(2, id)),
-				"Initial, version 2":   quicLong(0x50, 0x6b3343cf, cid(2, id)),
-				"0-RTT, version 2":     quicLong(0x60, 0x6b3343cf, cid(2, id)),
-				"another version":      quicLong(0x60, 5, cid(2, id)),
-				"a short ID":           quicLong(0x60, 1, cid(2, id)[:length]),
-				"no QUIC":              append([]byte{0x01}, quicShort(cid(2, id))[1:]...),
-				"nothing":              nil,
-				"too little":           quicShort(cid(2, id))[:1+length],
+				"another config":      quicShort(cid(3, id)),
+				"an unknown ID":       quicShort(cid(2, bytes.Repeat([]byte{1}, length))),
+				"a deleted backend's": quicShort(cid(2, gone)),
+				"Initial":             quicLong(0x40, 1, cid(2, id)),
+				"0-RTT":               quicLong(0x50, 1, cid(2, id)),
+				"Retry":               quicLong(0x70, 1, cid(2, id)),
+				"Initial, version 2":  quicLong(0x50, 0x6b3343cf, cid(2, id)),
+				"0-RTT, version 2":    quicLong(0x60, 0x6b3343cf, cid(2, id)),
+				"another version":     quicLong(0x60, 5, cid(2, id)),
+				"a short ID":          quicLong(0x60, 1, cid(2, id)[:length]),
+				"no QUIC":             append([]byte{0x01}, quicShort(cid(2, id))[1:]...),
+				"nothing":             nil,
+				"a truncated ID":      quicShort(cid(2, id))[:1+length],
 			} {
-				if b.sent(fresh(payload), "fwd lb-new", byRing); t.Failed() {
+				if b.expectSent(fresh(payload), "fwd lb-new", byRing); t.Failed() {
 					t.Fatalf("VIP %d: %s", number, what)
 				}
 			}
-			// The flow table keeps what it has, and follows otherwise, for what comes without the ID; a client keeps its
-			// server when it moves.
+			// Packets with the server ID do not change the entry of a known flow, which packets without it follow. Without an
+			// entry, they add one.
 			first := fresh(quicLong(0x40, 1, cid(2, id)))
-			b.sent(first, "fwd lb-new", byRing)
-			b.sent(b.changedUDP(first, quicShort(cid(2, id))), "fwd lb-quic", named)
-			b.sent(first, "fwd lb-flow", byRing)
-			b.sent(b.changedUDP(first, quicShort(cid(2, id))), "fwd lb-quic", named)
+			b.expectSent(first, "fwd lb-new", byRing)
+			b.expectSent(b.changedUDP(first, quicShort(cid(2, id))), "fwd lb-quic", named)
+			b.expectSent(first, "fwd lb-flow", byRing)
+			b.expectSent(b.changedUDP(first, quicShort(cid(2, id))), "fwd lb-quic", named)
 			unseen := fresh(quicShort(cid(2, id)))
-			b.sent(unseen, "fwd lb-quic", named)
-			b.sent(b.changedUDP(unseen, nil), "fwd lb-flow", named)
+			b.expectSent(unseen, "fwd lb-quic", named)
+			b.expectSent(b.changedUDP(unseen, nil), "fwd lb-flow", named)
 
 			ids, err := b.plane.ServerIDs(number)
 			b.must(err)
@@ -97,8 +98,8 @@ func TestQUIC(t *testing.T) {
 				t.Errorf("server IDs %v, want %v", ids, want)
 			}
 			b.must(b.plane.DeleteServerID(number, id))
-			b.must(b.plane.DeleteServerID(number, id)) // there is none any more
-			b.sent(fresh(quicShort(cid(2, id))), "fwd lb-new", byRing)
+			b.must(b.plane.DeleteServerID(number, id)) // deleting it again is no error
+			b.expectSent(fresh(quicShort(cid(2, id))), "fwd lb-new", byRing)
 			if n, err := b.event(number, bpfobj.PipelineLbEventLB_EVENT_QUIC); err != nil || n != 8 {
 				t.Errorf("counted %d packets by their ID, want 8, %v", n, err)
 			}
@@ -106,7 +107,7 @@ func TestQUIC(t *testing.T) {
 	}
 }
 
-// changedUDP gives an untagged frame of UDP other data.
+// changedUDP returns a copy of an untagged UDP frame with other data.
 func (b *bed) changedUDP(f []byte, data []byte) []byte {
 	head := 14 + 20
 	if f[12] == 0x86 {

@@ -20,7 +20,8 @@ func TestSourcePort(t *testing.T) {
 	const addr = "192.0.2.1"
 	r := rand.New(rand.NewPCG(8, 9))
 	backends := make(map[string]bool)
-	one := func(sourcePort bool) (same int) {
+	// clients returns how many of 50 client ports have one backend for all their packets.
+	clients := func(sourcePort bool) (same int) {
 		var ofTCP, ofUDP []Backend
 		for n := range uint32(8) {
 			backend := netip.AddrFrom4([4]byte{10, 0, 0, byte(11 + n)}).String()
@@ -35,20 +36,20 @@ func TestSourcePort(t *testing.T) {
 				return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(1+r.IntN(65_000))).String()
 			}
 			seen := make(map[netip.Addr]bool)
-			first := b.sent(b.packet(client.String(), to(), syn(), nil), "fwd lb-new", ofTCP...)
+			first := b.expectSent(b.packet(client.String(), to(), syn(), nil), "fwd lb-new", ofTCP...)
 			seen[first.Addr], backends[first.Addr.String()] = true, true
 			for range 4 {
-				seen[b.sent(b.packet(client.String(), to(), syn(), nil), "fwd lb-new", ofTCP...).Addr] = true
-				seen[b.sent(b.packet(client.String(), to(), &layers.UDP{}, nil), "fwd lb-new", ofUDP...).Addr] = true
+				seen[b.expectSent(b.packet(client.String(), to(), syn(), nil), "fwd lb-new", ofTCP...).Addr] = true
+				seen[b.expectSent(b.packet(client.String(), to(), &layers.UDP{}, nil), "fwd lb-new", ofUDP...).Addr] = true
 				for n, f := range fragments(b.packet(client.String(), to(), &layers.UDP{}, make([]byte, 2000)), 1000, r.Uint32()) {
-					seen[b.sent(f, []string{"fwd lb-new", "fwd lb-fragment", "fwd lb-fragment"}[n], ofUDP...).Addr] = true
+					seen[b.expectSent(f, []string{"fwd lb-new", "fwd lb-fragment", "fwd lb-fragment"}[n], ofUDP...).Addr] = true
 				}
 				quoted := b.packet(to(), client.String(), &layers.UDP{}, nil)[14:]
 				copy(quoted[12:], []byte{192, 0, 2, 1})
 				binary.BigEndian.PutUint16(quoted[10:], 0)
 				binary.BigEndian.PutUint16(quoted[10:], ^testbed.OnesSum(quoted[:20]))
 				icmp := b.icmp("198.51.100.9", addr, 3, 1, 0, quoted[:28])
-				seen[b.sent(icmp, "fwd lb-icmp", ofUDP...).Addr] = true
+				seen[b.expectSent(icmp, "fwd lb-icmp", ofUDP...).Addr] = true
 			}
 			if len(seen) == 1 {
 				same++
@@ -56,11 +57,11 @@ func TestSourcePort(t *testing.T) {
 		}
 		return same
 	}
-	if same := one(true); same != 50 {
-		t.Errorf("%d of 50 client's ports have one backend", same)
+	if same := clients(true); same != 50 {
+		t.Errorf("%d of 50 client ports have one backend", same)
 	}
 	if len(backends) != 8 {
-		t.Errorf("%d of 8 backends have got something", len(backends))
+		t.Errorf("%d of 8 backends have got packets", len(backends))
 	}
 	// A known flow stays where it is when the hash changes.
 	client := netip.AddrPortFrom(netip.MustParseAddr("203.0.113.7"), 4000).String()
@@ -70,8 +71,8 @@ func TestSourcePort(t *testing.T) {
 	if after := b.expect(known, "fwd lb-flow"); string(after) != string(before) {
 		t.Errorf("the flow has moved:\n%x\n%x", before, after)
 	}
-	// Without it, they have not.
-	if same := one(false); same > 0 {
-		t.Errorf("%d of 50 client's ports have one backend, though the VIP's port counts", same)
+	// With the default hash, the VIP's port and the protocol count too.
+	if same := clients(false); same > 0 {
+		t.Errorf("%d of 50 client ports have one backend, though the VIP's port counts", same)
 	}
 }

@@ -13,22 +13,22 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// portTo returns a client's port whose flows to a VIP have a backend, as an address with it.
+// portTo returns an address and port of a client whose flow to a VIP has the backend m.
 func (b *bed) portTo(client, vip string, m Backend) string {
 	b.t.Helper()
 	for port := 2000; port < 2200; port++ {
 		from := fmt.Sprintf("%s:%d", client, port)
 		frame := b.packet(from, vip, &layers.UDP{}, nil)
-		if _, out, _ := b.run(frame); sentRight(frame, out, m) == nil {
+		if _, out, _ := b.run(frame); checkForwarded(frame, out, m) == nil {
 			return from
 		}
 	}
-	b.t.Fatal("200 flows have gone elsewhere")
+	b.t.Fatal("the backend has got none of 200 flows")
 	return ""
 }
 
-// A first fragment that somebody else has sent under the client's address, with the number of its datagram, does not take the
-// rest of that away, be it to another flow or to a port that is no VIP's.
+// TestForgedFragment forges a first fragment, with the address of a client and the ID of one of its datagrams. The other fragments
+// of that datagram keep their backend, whether the forged fragment is of another flow or to a port of no VIP.
 func TestForgedFragment(t *testing.T) {
 	for name, c := range map[string]struct{ client, vip, other string }{
 		"IPv4": {"203.0.113.7", "192.0.2.1:53", "192.0.2.1:54"},
@@ -54,18 +54,18 @@ func TestForgedFragment(t *testing.T) {
 					before := collisions()
 					old = fragments(b.packet(theirs, c.vip, &layers.UDP{}, make([]byte, 3000)), 1000, id)
 					others = fragments(b.packet(forged, to, &layers.UDP{}, bytes.Repeat([]byte{6}, 3000)), 1000, id)
-					b.sent(old[0], "fwd lb-flow", one)
+					b.expectSent(old[0], "fwd lb-flow", one)
 					if _, _, reason := b.run(others[0]); reason != "fwd lb-flow" && reason != "pass other" {
 						t.Fatalf("the forged fragment left as %q", reason)
 					}
-					b.sent(old[1], "fwd lb-fragment", one)
-					b.sent(old[0], "fwd lb-flow", one) // once more
-					b.sent(old[2], "fwd lb-fragment", one)
+					b.expectSent(old[1], "fwd lb-fragment", one)
+					b.expectSent(old[0], "fwd lb-flow", one) // a repeated first fragment
+					b.expectSent(old[2], "fwd lb-fragment", one)
 					if n := collisions() - before; n != 1 {
 						t.Errorf("%s: counted %d collisions, want 1", what, n)
 					}
 				})
-				// The number is used again, soon after.
+				// Some time later the ID may be used for another datagram.
 				m := b.inst.Map(bpfobj.PipelineMapLbFragments)
 				key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
 				for it := m.Iterate(); it.Next(&key, &value); {
@@ -74,25 +74,25 @@ func TestForgedFragment(t *testing.T) {
 				}
 				b.run(others[0])
 				if to == c.vip {
-					b.sent(others[1], "fwd lb-fragment", two)
+					b.expectSent(others[1], "fwd lb-fragment", two)
 				} else {
-					b.leaves(others[1], "pass other")
+					b.expectUnchanged(others[1], "pass other")
 				}
 			}
-			// The backend of the datagram that was first has gone.
+			// The backend of the first datagram has been deleted.
 			old := fragments(b.packet(theirs, c.vip, &layers.UDP{}, make([]byte, 3000)), 1000, 100)
 			others := fragments(b.packet(forged, c.vip, &layers.UDP{}, make([]byte, 3000)), 1000, 100)
-			b.sent(old[0], "fwd lb-flow", one)
+			b.expectSent(old[0], "fwd lb-flow", one)
 			one.Used = false
 			b.must(b.plane.SetBackend(one))
-			b.sent(others[0], "fwd lb-flow", two)
-			b.sent(others[1], "fwd lb-fragment", two)
+			b.expectSent(others[0], "fwd lb-flow", two)
+			b.expectSent(others[1], "fwd lb-fragment", two)
 		})
 	}
 }
 
-// A packet with a connection ID that somebody else has sent under the client's address and port goes where it says, but
-// takes nothing along that goes by the flow: the client's connection may be in its handshake.
+// TestForgedID forges a packet with a server ID, with the address and port of a client. The packet goes to the backend with that
+// ID, but packets without the ID keep their backend, because the client's connection may be in its handshake.
 func TestForgedID(t *testing.T) {
 	b := newBed(t, Options{Flows: 70})
 	has, named := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "10.0.0.12")
@@ -104,29 +104,29 @@ func TestForgedID(t *testing.T) {
 	initial := b.packet(client, vip, &layers.UDP{}, quicLong(0x40, 1, cid))
 	for what, forged := range map[string][]byte{"short": quicShort(cid), "Handshake": quicLong(0x60, 1, cid)} {
 		b.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
-		by := b.changedUDP(initial, forged)
-		b.sent(initial, "fwd lb-new", has)
-		b.sent(by, "fwd lb-quic", named)
-		if b.sent(initial, "fwd lb-flow", has, named).ID != has.ID {
+		withID := b.changedUDP(initial, forged)
+		b.expectSent(initial, "fwd lb-new", has)
+		b.expectSent(withID, "fwd lb-quic", named)
+		if b.expectSent(initial, "fwd lb-flow", has, named).ID != has.ID {
 			t.Fatalf("%s: the handshake was moved", what)
 		}
-		// Nor do more of them keep the flow.
+		// Packets with the ID do not prolong the flow's entry.
 		for range 3 {
 			b.age(DefaultIdleUDP / 3)
-			b.sent(by, "fwd lb-quic", named)
+			b.expectSent(withID, "fwd lb-quic", named)
 		}
 		b.age(2 * Tick)
-		// It is over: the client has moved to where another one was.
-		b.sent(by, "fwd lb-quic", named)
-		b.sent(initial, "fwd lb-flow", named)
-		// Its backend has gone.
+		// The entry has expired: the packet with the ID is the first one of a new flow.
+		b.expectSent(withID, "fwd lb-quic", named)
+		b.expectSent(initial, "fwd lb-flow", named)
+		// The backend of the flow has been deleted.
 		b.buckets(func(bucket *bpfobj.PipelineLbBucket) { *bucket = bpfobj.PipelineLbBucket{} })
-		b.sent(initial, "fwd lb-new", has)
+		b.expectSent(initial, "fwd lb-new", has)
 		gone := has
 		gone.Used = false
 		b.must(b.plane.SetBackend(gone))
-		b.sent(by, "fwd lb-quic", named)
-		b.sent(initial, "fwd lb-flow", named)
+		b.expectSent(withID, "fwd lb-quic", named)
+		b.expectSent(initial, "fwd lb-flow", named)
 		b.must(b.plane.SetBackend(has))
 	}
 }

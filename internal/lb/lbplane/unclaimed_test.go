@@ -42,7 +42,7 @@ func (b *bed) forwards() {
 	}
 }
 
-// routeOf gives a VIP a route of some type.
+// routeOf adds a route of a type (unix.RTN_*) to a VIP. undo removes it.
 func (b *bed) routeOf(vip string, typ int) (undo func()) {
 	b.t.Helper()
 	ip := net.ParseIP(vip)
@@ -55,11 +55,11 @@ func (b *bed) routeOf(vip string, typ int) (undo func()) {
 	return func() { b.must(netlink.RouteDel(r)) }
 }
 
-// refused is expect for a frame that has to be answered with an error, which has to quote most bytes of it at most.
-func (b *bed) refused(frame []byte, typ, code byte, word uint32, most int) {
+// expectError is expect for a frame that is answered with an ICMP error, which quotes at most that many bytes of it.
+func (b *bed) expectError(frame []byte, typ, code byte, word uint32, most int) {
 	b.t.Helper()
 	action, out, reason := b.run(frame)
-	gotType, gotCode, gotWord, rest, err := answerRight(frame, out)
+	gotType, gotCode, gotWord, rest, err := checkReply(frame, out)
 	if err != nil || reason != "fwd lb-unreachable" || action != testbed.XDPRedirect {
 		b.t.Fatalf("%q, action %d: %v\n%x", reason, action, err, frame)
 	}
@@ -72,7 +72,7 @@ func (b *bed) refused(frame []byte, typ, code byte, word uint32, most int) {
 	}
 }
 
-// unclaimedBed has a VIP on each family's address, and a route that leads back.
+// unclaimedBed is a bed with a VIP of each family, on a host whose default route leads back to the clients.
 func unclaimedBed(t *testing.T, o Options) *bed {
 	b := newBed(t, o)
 	m := b.backend(1, 0, "10.0.0.11")
@@ -82,7 +82,7 @@ func unclaimedBed(t *testing.T, o Options) *bed {
 	return b
 }
 
-// withProtocol makes an IPv4 or IPv6 frame one of another protocol.
+// withProtocol returns a copy of an IPv4 or IPv6 frame with another protocol number.
 func withProtocol(frame []byte, proto byte) []byte {
 	f := bytes.Clone(frame)
 	if f[12] == 0x86 {
@@ -94,7 +94,7 @@ func withProtocol(frame []byte, proto byte) []byte {
 	return f
 }
 
-// withPayload leaves n bytes behind the IP header of a frame.
+// withPayload returns a copy of a frame whose IP packet has n bytes behind the header.
 func withPayload(frame []byte, n int) []byte {
 	if frame[12] == 0x86 {
 		f := bytes.Clone(frame[:54+n])
@@ -130,30 +130,30 @@ func TestUnclaimedIsAnswered(t *testing.T) {
 				in := b.packet(v.client, v.other, l4, data[:size])
 				_, packet, err := ipPart(in)
 				b.must(err)
-				in = in[:14+len(packet)] // without what fills it up
-				b.refused(in, v.typ, v.port, 0, v.quote)
-				b.refused(append(bytes.Clone(in), 1, 2, 3), v.typ, v.port, 0, v.quote)
-				b.refused(tagged(in, 0x6009), v.typ, v.port, 0, v.quote)
-				b.refused(withProtocol(in, 132), v.protoType, v.protoCode, v.protoWord, v.quote)
+				in = in[:14+len(packet)] // without padding
+				b.expectError(in, v.typ, v.port, 0, v.quote)
+				b.expectError(append(bytes.Clone(in), 1, 2, 3), v.typ, v.port, 0, v.quote)
+				b.expectError(tagged(in, 0x6009), v.typ, v.port, 0, v.quote)
+				b.expectError(withProtocol(in, 132), v.protoType, v.protoCode, v.protoWord, v.quote)
 			}
 		}
-		for n := 0; n < 8; n++ { // hardly more than a header
+		for n := 0; n < 8; n++ { // too short for a transport header
 			in := withPayload(withProtocol(b.packet(v.client, v.other, &layers.UDP{}, data), 132), n)
-			b.refused(in, v.protoType, v.protoCode, v.protoWord, v.quote)
-			b.refused(tagged(in, 0x6009), v.protoType, v.protoCode, v.protoWord, v.quote)
+			b.expectError(in, v.protoType, v.protoCode, v.protoWord, v.quote)
+			b.expectError(tagged(in, 0x6009), v.protoType, v.protoCode, v.protoWord, v.quote)
 		}
-		b.refused(b.packet(v.client, v.other, &layers.UDP{}, data), v.typ, v.port, 0, v.quote)
-		b.leaves(b.packet(v.client, v.none, &layers.UDP{}, nil), "pass other") // no VIP's address
+		b.expectError(b.packet(v.client, v.other, &layers.UDP{}, data), v.typ, v.port, 0, v.quote)
+		b.expectUnchanged(b.packet(v.client, v.none, &layers.UDP{}, nil), "pass other") // the address of no VIP
 		in := b.packet(v.client, v.other, &layers.UDP{}, data[:100])
-		// The first fragment has what the answer is about.
+		// The first fragment has the ports, so it can be answered. Later ones cannot.
 		fragment := func(off int) []byte {
 			if v.typ == 3 {
 				return fragment4(in, off, true)
 			}
 			return fragment6(in, off, true, 5)
 		}
-		b.refused(fragment(0), v.typ, v.port, 0, v.quote)
-		b.leaves(fragment(800), "drop lb-unclaimed")
+		b.expectError(fragment(0), v.typ, v.port, 0, v.quote)
+		b.expectUnchanged(fragment(800), "drop lb-unclaimed")
 	}
 	b.transmits(false)
 	if action, _, reason := b.run(b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)); action != testbed.XDPTX || reason != "fwd lb-unreachable" {
@@ -165,43 +165,51 @@ func TestUnclaimedIsAnswered(t *testing.T) {
 // are not sent back.
 func TestUnclaimedIsDropped(t *testing.T) {
 	b := unclaimedBed(t, Options{})
-	const drop = "drop lb-unclaimed"
-	for _, src := range []string{"0.0.0.1:5", "127.0.0.1:5", "239.0.0.1:5"} {
-		b.leaves(b.packet(src, "192.0.2.1:81", &layers.UDP{}, nil), drop)
-	}
-	for _, src := range []string{"[::1]:5", "[ff02::1]:5"} { // the kernel does not forward these
-		b.leaves(b.packet(src, "[2001:db8::1]:81", &layers.UDP{}, nil), "pass other")
-	}
-	quoted := b.packet("192.0.2.1:99", client4, &layers.UDP{}, make([]byte, 40))[14:]
+	const (
+		drop           = "drop lb-unclaimed"
+		other4, other6 = "192.0.2.1:81", "[2001:db8::1]:81"
+	)
+	quoted4 := b.packet("192.0.2.1:99", client4, &layers.UDP{}, make([]byte, 40))[14:]
 	quoted6 := b.packet("[2001:db8::1]:99", client6, &layers.UDP{}, make([]byte, 40))[14:]
-	b.leaves(b.icmp("198.51.100.9", "192.0.2.1", 3, 3, 0, quoted), drop)
-	b.leaves(b.icmp("198.51.100.9", "192.0.2.1", 0, 0, 7, quoted), drop)
-	b.leaves(b.icmp("2001:db8:9::9", "2001:db8::1", 1, 4, 0, quoted6), drop)
-	b.leaves(b.icmp("2001:db8:9::9", "2001:db8::1", 129, 0, 7, quoted6), drop)
-	for kind := byte(133); kind <= 137; kind++ { // neighbor discovery is the kernel's
-		b.leaves(b.icmp("2001:db8:9::9", "2001:db8::1", kind, 0, 0, make([]byte, 16)), "pass other")
+	options := func(l serializable) {
+		if ip, ok := l.(*layers.IPv4); ok {
+			ip.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
+		}
+	}
+	in := b.packet(client4, other4, &layers.UDP{}, nil)
+	cases := []packetCase{
+		{"from 0/8", b.packet("0.0.0.1:5", other4, &layers.UDP{}, nil), drop},
+		{"from loopback", b.packet("127.0.0.1:5", other4, &layers.UDP{}, nil), drop},
+		{"from multicast", b.packet("239.0.0.1:5", other4, &layers.UDP{}, nil), drop},
+		// The kernel does not forward these two.
+		{"IPv6, from loopback", b.packet("[::1]:5", other6, &layers.UDP{}, nil), "pass other"},
+		{"IPv6, from multicast", b.packet("[ff02::1]:5", other6, &layers.UDP{}, nil), "pass other"},
+		{"ICMP error", b.icmp("198.51.100.9", "192.0.2.1", 3, 3, 0, quoted4), drop},
+		{"echo reply", b.icmp("198.51.100.9", "192.0.2.1", 0, 0, 7, quoted4), drop},
+		{"ICMPv6 error", b.icmp("2001:db8:9::9", "2001:db8::1", 1, 4, 0, quoted6), drop},
+		{"ICMPv6 echo reply", b.icmp("2001:db8:9::9", "2001:db8::1", 129, 0, 7, quoted6), drop},
+		// No VIP reads packets with options, so the port does not matter.
+		{"IPv4 options, port of a VIP", b.packet(client4, vip4, syn(), nil, options), drop},
+		{"IPv4 options, another port", b.packet(client4, other4, syn(), nil, options), drop},
+		{"destination options, port of a VIP", extended(b.packet(client6, vip6, &layers.UDP{}, nil), 60), drop},
+		// The kernel drops it.
+		{"wrong IPv4 checksum", b.changed(in, func(f []byte) { f[24] ^= 1 }), "pass other"},
+	}
+	for _, typ := range []byte{133, 134, 135, 136, 137} { // neighbor discovery is left to the kernel
+		frame := b.icmp("2001:db8:9::9", "2001:db8::1", typ, 0, 0, make([]byte, 16))
+		cases = append(cases, packetCase{fmt.Sprintf("ICMPv6 type %d", typ), frame, "pass other"})
 	}
 	for _, next := range []byte{0, 43, 51, 59, 60, 135, 139, 140} {
-		b.leaves(withProtocol(b.packet(client6, "[2001:db8::1]:81", &layers.TCP{}, make([]byte, 40)), next), drop)
+		frame := withProtocol(b.packet(client6, other6, &layers.TCP{}, make([]byte, 40)), next)
+		cases = append(cases, packetCase{fmt.Sprintf("next header %d", next), frame, drop})
 	}
-	// Options, which no VIP reads: to a port of its own and to another one.
-	for _, port := range []string{"80", "81"} {
-		in := b.packet(client4, "192.0.2.1:"+port, &layers.TCP{SYN: true}, nil, func(l serializable) {
-			if ip, ok := l.(*layers.IPv4); ok {
-				ip.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
-			}
-		})
-		b.leaves(in, drop)
-	}
-	b.leaves(extended(b.packet(client6, vip6, &layers.UDP{}, nil), 60), drop)
-	in := b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)
-	b.leaves(b.changed(in, func(f []byte) { f[24] ^= 1 }), "pass other") // the kernel drops it
-	// Over the limit.
+	b.expectAllUnchanged(cases)
+	// The limit is used up.
 	b.must(b.inst.Map(bpfobj.PipelineMapLimits).Put(bpfobj.PipelineReasonXMIT_LB_UNREACHABLE.Index(), bpfobj.PipelineLimit{Interval: 1e15, Burst: 1}))
-	b.expect(in, "fwd lb-unreachable") // of the interface's own share
-	b.expect(in, "fwd lb-unreachable") // of what all share
-	b.leaves(in, drop)
-	// What is a VIP's, or asks whether the address lives, is not touched by that.
+	b.expect(in, "fwd lb-unreachable") // from the share of the interface
+	b.expect(in, "fwd lb-unreachable") // from the share of all interfaces
+	b.expectUnchanged(in, drop)
+	// The limit does not concern packets to VIPs, nor echo requests.
 	b.expect(b.packet(client4, vip4, &layers.TCP{SYN: true}, nil), "fwd lb-new")
 	b.expect(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, nil), "fwd lb-echo")
 }
@@ -211,13 +219,13 @@ func TestUnclaimedOfEmptyVIP(t *testing.T) {
 	b := newBed(t, Options{})
 	b.vip(0, vip4, protoTCP, nil)
 	in := b.packet(client4, vip4, syn(), nil)
-	b.leaves(in, "pass lb-empty")
+	b.expectUnchanged(in, "pass lb-empty")
 	b.forwards()
-	b.leaves(in, "drop lb-empty")
+	b.expectUnchanged(in, "drop lb-empty")
 	undo := b.routeOf("192.0.2.1", unix.RTN_UNREACHABLE)
-	b.leaves(in, "pass lb-empty")
+	b.expectUnchanged(in, "pass lb-empty")
 	undo()
-	b.leaves(tagged(in, 9), "drop lb-empty")
+	b.expectUnchanged(tagged(in, 9), "drop lb-empty")
 }
 
 // TestUnclaimedIsTheKernels wants packets that the kernel does not forward to be passed.
@@ -231,23 +239,23 @@ func TestUnclaimedIsTheKernels(t *testing.T) {
 		b.expect(in, "fwd lb-unreachable")
 		for _, typ := range []int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT} {
 			undo := b.routeOf(v.addr, typ)
-			b.leaves(in, "pass other")
+			b.expectUnchanged(in, "pass other")
 			undo()
 			b.expect(in, "fwd lb-unreachable")
 		}
 		b.must(testbed.WriteSysctl(v.forwarding, "0"))
-		b.leaves(in, "pass other")
+		b.expectUnchanged(in, "pass other")
 		b.must(testbed.WriteSysctl(v.forwarding, "1"))
 		b.expect(in, "fwd lb-unreachable")
 		mask := map[bool]string{true: "/32", false: "/128"}[v.client == client4]
-		addAddress(t, "out0", v.addr+mask) // of this host too
-		// IPv6 makes the route to it later.
+		addAddress(t, "out0", v.addr+mask) // the address is one of this host too
+		// The kernel adds the IPv6 route to it with a delay.
 		for end := time.Now().Add(testbed.Patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if _, _, reason := b.run(in); reason == "pass other" {
 				break
 			}
 		}
-		b.leaves(in, "pass other")
+		b.expectUnchanged(in, "pass other")
 	}
 }
 

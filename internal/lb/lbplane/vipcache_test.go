@@ -14,19 +14,20 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestVIPCacheShared has one of two VIPs that share a slot of the VIP cache come and go. The other one must always be found.
+// TestVIPCacheShared has two VIPs that share a slot of the VIP cache. One of them is written and deleted again and again, and the
+// other one must always be found.
 func TestVIPCacheShared(t *testing.T) {
 	b := newBed(t, Options{})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 1, "10.0.0.12")
 	var keys []VIPKey
-	places := make(map[uint32]VIPKey)
+	bySlot := make(map[uint32]VIPKey)
 	for n := 0; keys == nil; n++ {
 		k := VIPKey{Addr: netip.AddrFrom4([4]byte{192, 0, byte(n >> 8), byte(n)}), Proto: protoTCP, Port: 80}
 		slot, _, _ := vipCacheSlot(k.raw())
-		if other, ok := places[slot]; ok {
+		if other, ok := bySlot[slot]; ok {
 			keys = []VIPKey{other, k}
 		}
-		places[slot] = k
+		bySlot[slot] = k
 	}
 	b.vip(0, keys[0].Addr.String()+":80", protoTCP, []Backend{one})
 	b.vip(1, keys[1].Addr.String()+":80", protoTCP, []Backend{two})
@@ -34,11 +35,11 @@ func TestVIPCacheShared(t *testing.T) {
 	mapped, err := unix.Mmap(m.FD(), 0, int(unsafe.Sizeof(bpfobj.PipelineLbVipCacheEntry{}))<<vipCacheBits, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	b.must(err)
 	defer unix.Munmap(mapped)
-	fronts := unsafe.Slice((*bpfobj.PipelineLbVipCacheEntry)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<vipCacheBits)
-	var states []bpfobj.PipelineLbVipCacheEntry // the first with the other one behind it, the other one alone
+	cache := unsafe.Slice((*bpfobj.PipelineLbVipCacheEntry)(unsafe.Pointer(unsafe.SliceData(mapped))), 1<<vipCacheBits)
+	var states []bpfobj.PipelineLbVipCacheEntry // the slot with the first VIP and a mark that there are more, and with the second VIP alone
 	for n, k := range keys {
 		slot, addr, what := vipCacheSlot(k.raw())
-		s := fronts[slot]
+		s := cache[slot]
 		s.Addr, s.Service, s.Vip.Number, s.Seq = addr, what, uint32(n), uint32(1-n)*vipCacheMore
 		states = append(states, s)
 	}
@@ -46,7 +47,7 @@ func TestVIPCacheShared(t *testing.T) {
 	frame := b.packet(client4, keys[1].Addr.String()+":80", syn(), nil)
 	lost, wrong, sent := 0, 0, 0
 	b.runs([][]byte{frame}, 3_000_000, nil, func(n int) error {
-		replaceVIPCacheEntry(&fronts[slot], &states[n&1])
+		replaceVIPCacheEntry(&cache[slot], &states[n&1])
 		return nil
 	}, func(_ int, action uint32, out []byte) error {
 		sent++
@@ -58,6 +59,6 @@ func TestVIPCacheShared(t *testing.T) {
 		return nil
 	})
 	if lost+wrong > 0 {
-		t.Errorf("of %d packets %d were none of a VIP, %d went to the other VIP's backend", sent, lost, wrong)
+		t.Errorf("of %d packets %d were not sent, and %d were sent to the other VIP's backend", sent, lost, wrong)
 	}
 }

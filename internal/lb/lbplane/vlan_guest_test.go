@@ -10,7 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// VIPs follow the VLAN devices of an interface. Kernels without such devices cannot show it; Debian's, in guests, can.
+// TestVLANDevices adds and deletes VLAN devices, which VIPs follow. It runs in guests, since some hosts' kernels have no VLAN
+// devices.
 func TestVLANDevices(t *testing.T) {
 	b := newBed(t, Options{})
 	m := b.backend(1, 0, "10.0.0.11")
@@ -31,7 +32,7 @@ func TestVLANDevices(t *testing.T) {
 	}
 	b.expect(b.packet(client4, vip4, syn(), nil), "fwd lb-new")
 	b.expect(b.packet(client6, vip6, syn(), nil), "fwd lb-new")
-	follow(true) // the test's own have gone
+	follow(true) // the VLANs that newBed has set are removed
 	onVLAN(7, "pass other")
 	v7 := &netlink.Vlan{
 		LinkAttrs: netlink.LinkAttrs{Name: "v7", ParentIndex: b.in.Index}, VlanId: 7, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q,

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/testbed"
 )
 
-// vlans gives lb0 these VLANs, all with the same device, and no others.
+// vlans makes these the VLANs of lb0. dev is the index of the device of all of them.
 func (b *bed) vlans(dev int, ids ...int) {
 	b.t.Helper()
 	want := make([]uint32, b.inst.Map(bpfobj.PipelineMapLbVlans).MaxEntries())
@@ -57,7 +57,7 @@ func TestVLANs(t *testing.T) {
 		{b.packet(client4, vip4, ack(), make([]byte, 1490)), "fwd lb-too-big"},
 	} {
 		for _, other := range []uint16{1, 8, 10, 2048, 4094} {
-			b.leaves(tagged(c.frame, 0x6000|other), "pass other")
+			b.expectUnchanged(tagged(c.frame, 0x6000|other), "pass other")
 		}
 		b.expect(tagged(c.frame, 0x6009), c.reason)
 		again := c.reason
@@ -67,7 +67,7 @@ func TestVLANs(t *testing.T) {
 		b.expect(tagged(c.frame, 4095), again)
 		b.expect(c.frame, again)
 	}
-	// One that is named, for the VIPs of that address.
+	// A named VLAN is for the VIPs of its address.
 	for _, addr := range []string{"192.0.2.1", "2001:db8::1"} {
 		v := NamedVLAN{netip.MustParseAddr(addr), 10}
 		b.must(b.plane.SetNamedVLAN(v))
@@ -79,20 +79,20 @@ func TestVLANs(t *testing.T) {
 			if netip.MustParseAddrPort(vip).Addr() == v.Addr {
 				b.expect(in, "fwd lb-flow")
 			} else {
-				b.leaves(in, "pass other")
+				b.expectUnchanged(in, "pass other")
 			}
 		}
-		b.leaves(tagged(b.packet(client4, vip4, ack(), nil), 11), "pass other")
+		b.expectUnchanged(tagged(b.packet(client4, vip4, ack(), nil), 11), "pass other")
 		b.must(b.plane.DeleteNamedVLAN(v))
 		b.must(b.plane.DeleteNamedVLAN(v))
-		b.leaves(tagged(b.packet(client4, vip4, ack(), nil), 10), "pass other")
-		b.leaves(tagged(b.packet(client6, vip6, ack(), nil), 10), "pass other")
+		b.expectUnchanged(tagged(b.packet(client4, vip4, ack(), nil), 10), "pass other")
+		b.expectUnchanged(tagged(b.packet(client6, vip6, ack(), nil), 10), "pass other")
 	}
-	// They go as they come: of this host's devices there is none here.
+	// This host has no VLAN devices, so FollowVLANs removes what the test has set.
 	if changed, err := b.plane.FollowVLANs(); err != nil || !changed {
 		t.Errorf("changed %v, %v", changed, err)
 	}
-	b.leaves(tagged(b.packet(client4, vip4, ack(), nil), 9), "pass other")
+	b.expectUnchanged(tagged(b.packet(client4, vip4, ack(), nil), 9), "pass other")
 	if changed, err := b.plane.FollowVLANs(); err != nil || changed {
 		t.Errorf("changed again: %v, %v", changed, err)
 	}
@@ -122,13 +122,13 @@ func TestVLANsOfRenamed(t *testing.T) {
 	b.expect(tagged(b.packet(client4, vip4, ack(), nil), 7), "fwd lb-flow")
 	testbed.Rename(t, "lb0", "trunk0")
 	testbed.AddVeth(t, "lb0", "lb1p")
-	follow("another one has its name", false, b.in.Index, 7, 8)
+	follow("another interface has its name", false, b.in.Index, 7, 8)
 	for _, u := range b.inst.Unattached() {
 		b.must(b.inst.AttachPort(u))
 	}
-	follow("the other one is attached to", true, testbed.Device(t, "lb0").Index, 9)
+	follow("the program is attached to the other interface", true, testbed.Device(t, "lb0").Index, 9)
 	testbed.DeleteDevice(t, "lb0")
-	follow("that one has gone", true, b.in.Index)
+	follow("the other interface was deleted", true, b.in.Index)
 }
 
 // TestUnclaimedOnVLANs wants no answers on VLANs without a device, from which the kernel receives no packets.
@@ -137,16 +137,16 @@ func TestUnclaimedOnVLANs(t *testing.T) {
 	in := b.packet(client4, "192.0.2.1:81", &layers.UDP{}, nil)
 	b.vlans(b.in.Index, 9)
 	b.expect(tagged(in, 9), "fwd lb-unreachable")
-	b.leaves(tagged(in, 8), "pass other")
+	b.expectUnchanged(tagged(in, 8), "pass other")
 	b.must(b.plane.SetNamedVLAN(NamedVLAN{netip.MustParseAddr("192.0.2.1"), 8}))
-	b.leaves(tagged(in, 8), "pass other")
-	// Whether the kernel forwards is a matter of the VLAN's device.
+	b.expectUnchanged(tagged(in, 8), "pass other")
+	// The forwarding sysctl of the VLAN device decides whether the kernel forwards.
 	b.vlans(b.out.Index, 9)
 	b.must(testbed.WriteSysctl("ipv4/conf/out0/forwarding", "0"))
-	b.leaves(tagged(in, 9), "pass other")
+	b.expectUnchanged(tagged(in, 9), "pass other")
 }
 
-// TestVLANsOnInterface looks at which devices count as a VLAN of an interface.
+// TestVLANsOnInterface checks which devices count as a VLAN of an interface.
 func TestVLANsOnInterface(t *testing.T) {
 	vlan := func(index, parent, id int, flags net.Flags, proto netlink.VlanProtocol) netlink.Link {
 		return &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Index: index, ParentIndex: parent, Flags: flags}, VlanId: id, VlanProtocol: proto}

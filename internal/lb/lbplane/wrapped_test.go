@@ -17,7 +17,7 @@ func TestWrapped(t *testing.T) {
 	for _, c := range []struct{ from, to string }{{"203.0.113.7:2000", "192.0.2.1:80"}, {"[2001:db8:7::7]:2000", "[2001:db8::1]:80"}} {
 		b.vip(0, c.to, protoTCP, []Backend{m})
 		frame := b.packet(c.from, c.to, &layers.TCP{SYN: true}, nil)
-		b.sent(frame, "fwd lb-new", m)
+		b.expectSent(frame, "fwd lb-new", m)
 		for name, wrap := range testbed.Wraps() {
 			testbed.GoesOn(t, b.inst, "lb0", name+", to "+c.to, wrap(frame))
 		}
