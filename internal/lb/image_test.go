@@ -12,9 +12,9 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// recorder is a data plane that writes down what is written.
+// recorder is a data plane that records the calls of its methods. A call whose record begins with failAt returns an error.
 type recorder struct {
-	done     []string
+	calls    []string
 	rings    map[uint32][]lbplane.BackendID
 	backends map[uint32]lbplane.Backend
 	failAt   string
@@ -25,8 +25,8 @@ func newRecorder() *recorder {
 }
 
 func (r *recorder) note(format string, args ...any) error {
-	r.done = append(r.done, fmt.Sprintf(format, args...))
-	if r.failAt != "" && strings.HasPrefix(r.done[len(r.done)-1], r.failAt) {
+	r.calls = append(r.calls, fmt.Sprintf(format, args...))
+	if r.failAt != "" && strings.HasPrefix(r.calls[len(r.calls)-1], r.failAt) {
 		return fmt.Errorf("no %s", r.failAt)
 	}
 	return nil
@@ -75,14 +75,14 @@ func (r *recorder) SetState(b []byte) error {
 	return r.note("unfinished %t", strings.Contains(string(b), `"unfinished":true`))
 }
 
-// took returns what was written since the last time.
-func (r *recorder) took() string {
-	s := strings.Join(r.done, ", ")
-	r.done = nil
+// written returns the calls since the last call of written.
+func (r *recorder) written() string {
+	s := strings.Join(r.calls, ", ")
+	r.calls = nil
 	return s
 }
 
-// allUp has routes to all backends.
+// allUp returns routes to all backends, of which none is down.
 func allUp(s *State) live {
 	l := live{routes: make(map[netip.Addr]route), down: make(map[lbplane.BackendID]bool)}
 	for _, v := range s.VIPs {
@@ -96,6 +96,7 @@ func allUp(s *State) live {
 	return l
 }
 
+// numbered returns a state with numbers and IDs. old is the state before it.
 func numbered(t *testing.T, old State, vips ...VIP) State {
 	t.Helper()
 	s := State{VIPs: vips}
@@ -105,7 +106,7 @@ func numbered(t *testing.T, old State, vips ...VIP) State {
 	return s
 }
 
-// counts returns how many positions of a ring each number has.
+// counts returns the number of positions that each backend has in a VIP's ring, by number of the backend.
 func (r *recorder) counts(vip uint32) map[uint32]int {
 	n := make(map[uint32]int)
 	for _, o := range r.rings[vip] {
@@ -114,6 +115,7 @@ func (r *recorder) counts(vip uint32) map[uint32]int {
 	return n
 }
 
+// TestWrite changes a state step by step, and checks what is written to the data plane and in which order.
 func TestWrite(t *testing.T) {
 	r := newRecorder()
 	a := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
@@ -124,7 +126,7 @@ func TestWrite(t *testing.T) {
 		if err := write(r, small.RingSize, from, to); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.took(); got != want {
+		if got := r.written(); got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
@@ -154,13 +156,13 @@ func TestWrite(t *testing.T) {
 	source.VIPs[0].Hash = HashSource
 	step("a hash", drained.image(l), source.image(l), "VIP 0 empty false")
 
-	// The last one loses its next hop: the VIP is marked as empty before the ring goes.
+	// The last backend loses its next hop: the VIP is marked as empty before the ring is deleted.
 	lost := allUp(&source)
 	delete(lost.routes, netip.MustParseAddr("10.0.0.11"))
 	step("no next hop", source.image(l), source.image(lost), "backend 0, VIP 0 empty true, ring 0 gone")
 	step("the next hop again", source.image(lost), source.image(l), "backend 0, ring 0, VIP 0 empty false")
 
-	// Who comes is there before he is named, who goes goes last.
+	// New backends are written before rings refer to them, and old ones are deleted last.
 	next := numbered(t, source, vip(t, "192.0.2.1:80/tcp", "10.0.0.12", "10.0.0.13"), vip(t, "192.0.2.2:80/tcp", "10.0.0.11"))
 	l = allUp(&next)
 	for addr, w := range allUp(&source).routes {
@@ -170,6 +172,7 @@ func TestWrite(t *testing.T) {
 	step("none", next.image(l), image{}, "VIP 192.0.2.1 gone, VIP 192.0.2.2 gone, ring 0 gone, ring 1 gone, backend 1 gone, backend 2 gone, backend 3 gone")
 }
 
+// TestWriteServerIDs writes server IDs after backends and deletes them before backends.
 func TestWriteServerIDs(t *testing.T) {
 	r := newRecorder()
 	v := vip(t, "192.0.2.1:443/udp", "10.0.0.11", "10.0.0.12")
@@ -190,7 +193,7 @@ func TestWriteServerIDs(t *testing.T) {
 		if err := write(r, small.RingSize, tt.from, tt.to); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.took(); got != tt.want {
+		if got := r.written(); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
@@ -201,13 +204,14 @@ func TestWriteStopsAtErrors(t *testing.T) {
 	for _, at := range []string{"backend", "ring", "VIP"} {
 		r := newRecorder()
 		r.failAt = at
-		if err := write(r, small.RingSize, image{}, s.image(allUp(&s))); err == nil || !strings.HasPrefix(r.done[len(r.done)-1], at) {
-			t.Errorf("%s: %v after %v", at, err, r.done)
+		if err := write(r, small.RingSize, image{}, s.image(allUp(&s))); err == nil || !strings.HasPrefix(r.calls[len(r.calls)-1], at) {
+			t.Errorf("%s: %v after %v", at, err, r.calls)
 		}
 	}
 }
 
-// TestFollow: who dies over a ring, or fails, leaves word that it is to be written again. A backend alone says itself what it is.
+// TestFollow marks the state as unfinished while a change needs several writes. If a process dies or fails meanwhile, the next
+// one writes everything again. A change of one backend alone needs no mark.
 func TestFollow(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
 	v.Check = &Check{Type: "tcp"}
@@ -229,21 +233,21 @@ func TestFollow(t *testing.T) {
 		{"another next hop", "", s, near, "backend 1"},
 		{"a failing backend", "", s, down, "unfinished true, backend 0, ring 0, unfinished false"},
 		{"a failing ring", "ring", s, down, "unfinished true, backend 0, ring 0"},
-		{"after somebody who died", "", unfinished, l, "unfinished false"},
-		{"and failing again", "ring", unfinished, down, "backend 0, ring 0"},
+		{"unfinished by a process that died", "", unfinished, l, "unfinished false"},
+		{"unfinished, and failing again", "ring", unfinished, down, "backend 0, ring 0"},
 	} {
 		r := newRecorder()
 		r.failAt = tt.failAt
 		if err := follow(r, small.RingSize, tt.s, s.image(l), tt.now); (err != nil) != (tt.failAt != "") {
 			t.Errorf("%s: %v", tt.what, err)
 		}
-		if got := r.took(); got != tt.want {
+		if got := r.written(); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 		}
 	}
 }
 
-// TestOrder has two balancers with the same backends in another order.
+// TestOrder wants load balancers with the same backends in different orders to have the same rings.
 func TestOrder(t *testing.T) {
 	names := []string{"10.0.0.11", "10.0.0.12", "fd00::11", "10.0.0.14", "10.0.0.9"}
 	ring := func(names []string) (backends []netip.Addr) {
@@ -266,37 +270,35 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestObstacles changes a state step by step, and checks why its backend gets no new flows.
 func TestObstacles(t *testing.T) {
 	s := numbered(t, State{}, vip(t, "192.0.2.1:80/tcp", "10.0.0.11"))
 	v := &s.VIPs[0]
 	b := &v.Backends[0]
 	l := allUp(&s)
-	expect := func(want string) {
-		t.Helper()
-		if got := s.obstacle(v, b, l); got != want {
-			t.Errorf("%q, want %q", got, want)
+	for _, step := range []struct {
+		name   string
+		change func()
+		want   string
+	}{
+		{"as it is", func() {}, ""},
+		{"down without a check", func() { l.down[b.ID] = true }, ""},
+		{"down", func() { v.Check = &Check{Type: "tcp"} }, "its checks fail"},
+		{"no source", func() { l.down[b.ID] = false; l.routes[b.Addr] = route{hop: l.routes[b.Addr].hop} },
+			"there is no source address to send from"},
+		{"l2, which needs no source", func() { b.Encap = EncapL2 }, ""},
+		{"a configured source", func() { b.Encap = EncapIPIP; s.Source4 = netip.MustParsePrefix("10.200.0.0/16") }, ""},
+		{"no next hop", func() { l.routes[b.Addr] = route{} }, "its next hop is not known"},
+	} {
+		step.change()
+		if got := s.obstacle(v, b, l); got != step.want {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
 		}
-		if s.serves(v, l) != (want == "") {
-			t.Errorf("it takes new flows: %v", s.serves(v, l))
+		if got := s.serves(v, l); got != (step.want == "") {
+			t.Errorf("%s: the VIP takes new flows: %v", step.name, got)
+		}
+		if got, want := s.image(l).backends[0].Down, step.name == "down"; got != want {
+			t.Errorf("%s: the backend is down for the programs: %v, want %v", step.name, got, want)
 		}
 	}
-	expect("")
-	l.down[b.ID] = true
-	expect("") // nobody checks it
-	v.Check = &Check{Type: "tcp"}
-	expect("its checks fail")
-	if m := s.image(l).backends[0]; !m.Down {
-		t.Error("the programs do not hear of it")
-	}
-	l.down[b.ID] = false
-	w := l.routes[b.Addr]
-	l.routes[b.Addr] = route{hop: w.hop}
-	expect("there is no source address to send from")
-	b.Encap = EncapL2
-	expect("")
-	b.Encap = EncapIPIP
-	s.Source4 = netip.MustParsePrefix("10.200.0.0/16")
-	expect("")
-	l.routes[b.Addr] = route{}
-	expect("its next hop is not known")
 }

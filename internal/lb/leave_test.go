@@ -14,15 +14,15 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// toldLast is the last that routers were told.
-type toldLast struct{ text string }
+// lastSet is an Announcer that has the prefixes of the last Set.
+type lastSet struct{ text string }
 
-func (a *toldLast) Set(ctx context.Context, prefixes []netip.Prefix) error {
+func (a *lastSet) Set(ctx context.Context, prefixes []netip.Prefix) error {
 	a.text = fmt.Sprint(prefixes)
 	return ctx.Err()
 }
 
-// TestLeave ends a process right after something has changed that it has not seen.
+// TestLeave ends a process right after a change that it has not seen. Prefixes that are no longer served are withdrawn.
 func TestLeave(t *testing.T) {
 	one, two, six := vip(t, "192.0.2.1:80/tcp", "10.0.0.11"), vip(t, "192.0.2.1:53/udp", "10.0.0.12"), vip(t, "[2001:db8::1]:80/tcp", "10.0.0.11")
 	_ = newInstance(t, lbplane.Options{RingSize: 17}) // for its namespace
@@ -40,14 +40,14 @@ func TestLeave(t *testing.T) {
 	upToDate, spoken := true, true
 	expect := func(want string) {
 		t.Helper()
-		a := &toldLast{"nothing"}
+		a := &lastSet{"nothing"}
 		r := &runner{
 			Options: Options{Instance: inst, Log: slog.New(slog.DiscardHandler), Announcer: a}, plane: p,
 			announced: announced, upToDate: upToDate, spoken: spoken, failed: map[string]string{},
 		}
 		r.leave(ended)
 		if a.text != want {
-			t.Errorf("told of %s, want %s", a.text, want)
+			t.Errorf("announced %s, want %s", a.text, want)
 		}
 	}
 	edit := func(change func(*State) error) {
@@ -57,7 +57,7 @@ func TestLeave(t *testing.T) {
 		}
 	}
 	expect("nothing")
-	upToDate = false // a change was seen, and then the context was over
+	upToDate = false // a change was seen, but not announced before the context ended
 	expect("[192.0.2.1/32 2001:db8::1/128]")
 	spoken = false
 	expect("nothing")

@@ -22,7 +22,7 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// newInstance attaches a load balancer to an interface of a namespace of its own. It is gone with the test.
+// newInstance attaches a load balancer to an interface in a new network namespace. Both are gone at the end of the test.
 func newInstance(t testing.TB, o lbplane.Options) *datapath.Instance {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -58,6 +58,7 @@ func resolve(t testing.TB, inst *datapath.Instance) {
 	}
 }
 
+// view returns the plane and the stored state.
 func view(t testing.TB, inst *datapath.Instance) (*lbplane.Plane, State) {
 	t.Helper()
 	p, err := lbplane.View(inst)
@@ -71,7 +72,7 @@ func view(t testing.TB, inst *datapath.Instance) (*lbplane.Plane, State) {
 	return p, s
 }
 
-// TestUnfinished has a process die while writing: the next one writes everything again.
+// TestUnfinished has a process die while writing. The next process writes everything again.
 func TestUnfinished(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
 	gone := vip(t, "192.0.2.2:443/udp", "10.0.0.11")
@@ -80,7 +81,7 @@ func TestUnfinished(t *testing.T) {
 	resolve(t, inst)
 	p, s := view(t, inst)
 	before := s.clone()
-	// It has kept what it was to write, and has written nothing.
+	// The process has stored the new state, and has written nothing to the maps.
 	s.VIPs = s.VIPs[:1]
 	s.VIPs[0].Hash = HashSource
 	s.VIPs[0].Backends[1].Weight = 0
@@ -104,25 +105,25 @@ func TestUnfinished(t *testing.T) {
 	}
 	for n, o := range ring {
 		if o != before.VIPs[0].Backends[0].ID {
-			t.Fatalf("position %d is %x's", n, o)
+			t.Fatalf("position %d has backend %x", n, o)
 		}
 	}
 	if _, s := view(t, inst); s.Unfinished {
 		t.Error("still unfinished")
 	}
-	left := before.VIPs[1]
-	if m, err := p.Backend(left.Backends[0].ID.Number()); err != nil || m.Used {
-		t.Errorf("the backend of the VIP that has gone keeps its flows: %v: %+v", err, m)
+	deleted := before.VIPs[1]
+	if m, err := p.Backend(deleted.Backends[0].ID.Number()); err != nil || m.Used {
+		t.Errorf("the backend of the deleted VIP keeps its flows: %v: %+v", err, m)
 	}
-	if ring, err := p.Ring(left.Number); err != nil || ring != nil {
-		t.Errorf("its ring is there: %v", err)
+	if ring, err := p.Ring(deleted.Number); err != nil || ring != nil {
+		t.Errorf("its ring is left: %v", err)
 	}
-	if ids, err := p.ServerIDs(left.Number); err != nil || len(ids) != 0 {
-		t.Errorf("its server IDs are there: %v: %v", err, ids)
+	if ids, err := p.ServerIDs(deleted.Number); err != nil || len(ids) != 0 {
+		t.Errorf("its server IDs are left: %v: %v", err, ids)
 	}
 }
 
-// TestUnfinishedLeftovers has a process die while deleting a backend: the next one deletes it.
+// TestUnfinishedLeftovers has a process die while deleting a backend. The next process deletes the backend.
 func TestUnfinishedLeftovers(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12")
 	inst := newInstance(t, lbplane.Options{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v}})})
@@ -168,7 +169,7 @@ func TestRefusedEdit(t *testing.T) {
 	}
 }
 
-// TestCountersAreNew lets a backend's number be used again.
+// TestCountersAreNew gives the number of a deleted backend to another one, which starts with counters of zero.
 func TestCountersAreNew(t *testing.T) {
 	v := vip(t, "192.0.2.1:80/tcp", "10.0.0.11")
 	inst := newInstance(t, lbplane.Options{RingSize: 17, Fill: Fill(State{VIPs: []VIP{v}})})
@@ -202,7 +203,7 @@ func TestCountersAreNew(t *testing.T) {
 	}
 }
 
-// setWeight gives all backends of a VIP a weight.
+// setWeight sets the weight of all backends of a VIP.
 func (s *State) setWeight(k Service, w uint32) error {
 	for n := range s.find(k).Backends {
 		s.find(k).Backends[n].Weight = w
@@ -210,7 +211,7 @@ func (s *State) setWeight(k Service, w uint32) error {
 	return nil
 }
 
-// BenchmarkEdit changes a VIP with 1,000 backends: one weight, and so its ring.
+// BenchmarkEdit changes one weight of a VIP with 1,000 backends, and with it the ring.
 func BenchmarkEdit(b *testing.B) {
 	v := VIP{Service: Service{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: TCP}, Hash: HashFlow, OnFailure: FailKeep, Encap: EncapIPIP}
 	for n := range 1000 {
@@ -249,14 +250,14 @@ func TestRunGC(t *testing.T) {
 	}()
 	err = Run(ctx, Options{Instance: inst, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("nothing has run: %v", err)
+		t.Errorf("GC has not run: %v", err)
 	}
 	if gcRan(t) {
-		t.Error("it has left its program")
+		t.Error("the program of GC is still loaded")
 	}
 }
 
-// swept tells whether this process has the program that sweeps, and has run it.
+// gcRan reports whether this process has the program of GC and has run it.
 func gcRan(t *testing.T) bool {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fdinfo")

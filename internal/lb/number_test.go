@@ -8,6 +8,7 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
+// backend returns the ID of a backend of a VIP.
 func (s *State) backend(t *testing.T, k, b string) lbplane.BackendID {
 	t.Helper()
 	for _, v := range s.VIPs {
@@ -21,6 +22,7 @@ func (s *State) backend(t *testing.T, k, b string) lbplane.BackendID {
 	return 0
 }
 
+// TestNumbers changes VIPs and backends, and checks their numbers and IDs.
 func TestNumbers(t *testing.T) {
 	const a, c = "192.0.2.1:80/tcp", "192.0.2.3:80/tcp"
 	own := lbplane.NewBackendID
@@ -28,27 +30,27 @@ func TestNumbers(t *testing.T) {
 	if first.backend(t, a, "10.0.0.11") != own(0, 1) || first.backend(t, a, "10.0.0.12") != own(1, 1) {
 		t.Errorf("got %+v", first)
 	}
-	// IDs go by name, whatever the order, and whatever else changes.
+	// VIPs and backends keep their IDs, whatever their order and whatever else changes.
 	second := numbered(t, first, vip(t, c, "10.0.0.12"), vip(t, a, "10.0.0.13", "10.0.0.12"))
 	if second.backend(t, a, "10.0.0.12") != own(1, 1) || second.VIPs[1].Number != 0 || second.VIPs[0].Number != 1 {
 		t.Errorf("got %+v", second)
 	}
-	// 0 is not free before its ring has gone.
+	// The number 0 is not used again while the ring of the state before may have it.
 	if second.backend(t, c, "10.0.0.12") != own(2, 1) || second.backend(t, a, "10.0.0.13") != own(3, 1) {
 		t.Errorf("got %+v", second)
 	}
-	// Now it is, with another generation.
+	// In the next state it is used again, with another generation.
 	third := numbered(t, second, vip(t, a, "10.0.0.13", "10.0.0.12", "10.0.0.11"))
 	if third.backend(t, a, "10.0.0.11") != own(0, 2) || third.backend(t, a, "10.0.0.13") != own(3, 1) {
 		t.Errorf("got %+v", third)
 	}
-	// Generations go round, and leave out 0.
+	// The generation after the last one is 1.
 	third.Generations[2] = generations
 	fourth := numbered(t, third, vip(t, a, "10.0.0.14"))
 	if fourth.backend(t, a, "10.0.0.14") != own(2, 1) {
 		t.Errorf("got %+v", fourth)
 	}
-	// What the change says of numbers counts for nothing.
+	// Numbers and IDs in the new state are ignored.
 	wrong := vip(t, a, "10.0.0.14")
 	wrong.Number, wrong.Backends[0].ID = 9, own(9, 9)
 	if fifth := numbered(t, fourth, wrong); fifth.VIPs[0].Number != 0 || fifth.backend(t, a, "10.0.0.14") != own(2, 1) {
@@ -56,7 +58,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestNumbersRunOut exchanges everything when there is no room for both.
+// TestNumbersRunOut replaces all VIPs and backends when there is no room for the old and the new ones together.
 func TestNumbersRunOut(t *testing.T) {
 	o := lbplane.Options{RingSize: 17, VIPs: 1, Backends: 2}
 	var first State

@@ -21,7 +21,7 @@ func service(t *testing.T, s string) Service {
 	return k
 }
 
-// vip makes one with backends, all of them by IPIP.
+// vip returns a VIP with backends that are reached by IPIP.
 func vip(t *testing.T, s string, backends ...string) VIP {
 	t.Helper()
 	v := VIP{Service: service(t, s), Hash: HashFlow, OnFailure: FailKeep, Encap: EncapIPIP}
@@ -80,8 +80,8 @@ func TestValidate(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		vips []VIP
-		want string // "" for none
-		part string
+		want string // part of the error, "" for no error
+		part string // what the error is about
 	}{
 		{nil, "", ""},
 		{[]VIP{v(tcp)}, "", ""}, // without backends

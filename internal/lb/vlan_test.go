@@ -25,31 +25,31 @@ func TestParseVLANs(t *testing.T) {
 	}
 }
 
-// What VIPs name is written by address, and goes when no VIP of the address names it any more.
+// TestVLANsWritten writes the VLANs that VIPs name. They are kept by address, and deleted once no VIP of the address names them.
 func TestVLANsWritten(t *testing.T) {
 	one, two := vip(t, "192.0.2.1:80/tcp"), vip(t, "192.0.2.1:443/tcp")
 	one.VLANs, two.VLANs = []uint16{100, 200}, []uint16{200}
-	both := numbered(t, State{}, one, two)
-	alone := numbered(t, State{}, two)
-	r := newRecorder()
-	changes := func(old, now image) string {
-		if err := writeVLANs(r, old.vlans, now.vlans); err != nil {
+	state := func(vips ...VIP) image {
+		s := numbered(t, State{}, vips...)
+		return s.image(allUp(&s))
+	}
+	for _, tt := range []struct {
+		name     string
+		old, now image
+		want     string
+	}{
+		{"both VIPs", image{}, state(one, two), "VLAN 100 of 192.0.2.1, VLAN 200 of 192.0.2.1"},
+		{"no change", state(one, two), state(one, two), ""},
+		{"one VIP deleted", state(one, two), state(two), "VLAN 100 of 192.0.2.1 gone"},
+		{"the other one too", state(two), image{}, "VLAN 200 of 192.0.2.1 gone"},
+	} {
+		r := newRecorder()
+		if err := writeVLANs(r, tt.old.vlans, tt.now.vlans); err != nil {
 			t.Fatal(err)
 		}
-		slices.Sort(r.done)
-		return r.took()
-	}
-	all, rest := both.image(allUp(&both)), alone.image(allUp(&alone))
-	if got := changes(image{}, all); got != "VLAN 100 of 192.0.2.1, VLAN 200 of 192.0.2.1" {
-		t.Error(got)
-	}
-	if got := changes(all, all); got != "" {
-		t.Error(got)
-	}
-	if got := changes(all, rest); got != "VLAN 100 of 192.0.2.1 gone" {
-		t.Error(got)
-	}
-	if got := changes(rest, image{}); got != "VLAN 200 of 192.0.2.1 gone" {
-		t.Error(got)
+		slices.Sort(r.calls)
+		if got := r.written(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }
