@@ -16,28 +16,29 @@ const (
 	vip4      = "192.0.2.1/32"
 	other4    = "192.0.2.2/32"
 	vip6      = "2001:db8::1/128"
-	// long is a hold time that no test waits for: a route that goes has been withdrawn.
+	// long is a hold time that no test waits for. So a route that disappears was withdrawn.
 	long = 600 * time.Second
 )
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// options are those of machine n (1 or 2) with this neighbor.
+// options returns the options of machine n (1 or 2) with one neighbor.
 func options(n int, neighbor string, as uint32) Options {
 	return Options{ASN: asMachine, RouterID: addr(fmt.Sprintf("10.9.%d.1", n)), HoldTime: long,
 		Neighbors: []Neighbor{{Address: addr(neighbor), ASN: as}}}
 }
 
-// over4 and over6 are the router's sessions with machine n.
+// over4 returns the configuration of the router's session with machine n, between IPv4 addresses. more is added to it.
 func over4(n, as int, more string) string {
 	return birdSession(fmt.Sprintf("m%d", n), fmt.Sprintf("10.9.%d.254", n), asRouter, fmt.Sprintf("10.9.%d.1", n), as, more)
 }
 
+// over6 is over4 with IPv6 addresses.
 func over6(n, as int, more string) string {
 	return birdSession(fmt.Sprintf("m%d", n), fmt.Sprintf("fd09:%d::fe", n), asRouter, fmt.Sprintf("fd09:%d::1", n), as, more)
 }
 
-// TestAnnounce has both families over a session of each, and prefixes that come and go.
+// TestAnnounce announces and withdraws prefixes of both families, over a session of each family.
 func TestAnnounce(t *testing.T) {
 	for _, tt := range []struct{ name, neighbor, session string }{
 		{"over IPv4", "10.9.1.254", over4(1, asMachine, "hold time 600;")},
@@ -75,7 +76,7 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// updates counts the prefixes that the router was told of, again or not.
+// updates returns the number of prefixes in all updates that the router has received.
 func (d *bird) updates() (n int) {
 	d.t.Helper()
 	for _, line := range strings.Split(d.ask("show", "protocols", "all", "m1"), "\n") {
@@ -90,10 +91,10 @@ func (d *bird) updates() (n int) {
 	return n
 }
 
-// TestEnd ends a speaker in three ways. Each takes the routes away long before the hold time.
+// TestEnd ends a speaker in three ways. The router drops the routes at once, long before the hold time has passed.
 func TestEnd(t *testing.T) {
 	for _, tt := range []struct {
-		name, seen string
+		name, text string // in the router's description of the session
 		end        func(*speaker)
 	}{
 		{"closed", "Received: Peer de-configured", func(s *speaker) {
@@ -107,7 +108,7 @@ func TestEnd(t *testing.T) {
 				s.t.Errorf("closed again: %s", a.Error)
 			}
 		}},
-		{"cancelled", "Received: Peer de-configured", func(s *speaker) { s.tell("cancel") }},
+		{"canceled", "Received: Peer de-configured", func(s *speaker) { s.tell("cancel") }},
 		{"killed", "Socket: Connection ", (*speaker).kill},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -120,19 +121,19 @@ func TestEnd(t *testing.T) {
 			tt.end(s)
 			router.wantRoutes(vip4, "")
 			router.wantRoutes(vip6, "")
-			if got := router.ask("show", "protocols", "all", "m1"); !strings.Contains(got, tt.seen) {
-				t.Errorf("BIRD does not say %q:\n%s", tt.seen, got)
+			if got := router.ask("show", "protocols", "all", "m1"); !strings.Contains(got, tt.text) {
+				t.Errorf("BIRD does not report %q:\n%s", tt.text, got)
 			}
-			for _, noise := range []string{"level=WARN", "level=ERROR", "Topic="} {
-				if strings.Contains(s.stderr.String(), noise) {
-					t.Errorf("%s in the log:\n%s", noise, s.stderr.String())
+			for _, text := range []string{"level=WARN", "level=ERROR", "Topic="} {
+				if strings.Contains(s.stderr.String(), text) {
+					t.Errorf("%s in the log:\n%s", text, s.stderr.String())
 				}
 			}
 		})
 	}
 }
 
-// TestRouterRestarts loses the router and has it back.
+// TestRouterRestarts kills the router and starts it again.
 func TestRouterRestarts(t *testing.T) {
 	b := newBed(t)
 	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, ""))
@@ -163,7 +164,7 @@ func TestRouterRestarts(t *testing.T) {
 	}
 }
 
-// TestTwoMachines announces the same prefix from two machines. The router spreads traffic over both until one ends.
+// TestTwoMachines announces the same prefixes from two machines. The router has routes by both until one ends.
 func TestTwoMachines(t *testing.T) {
 	b := newBed(t)
 	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, ""), over4(2, asMachine, ""))

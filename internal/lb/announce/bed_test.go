@@ -27,21 +27,21 @@ import (
 	"culvert/internal/testbed"
 )
 
-// patience bounds every wait; a test that passes never comes near it.
+// patience bounds every wait. Tests that pass wait much shorter.
 const patience = time.Minute
 
 // childOptions names the environment variable that makes TestChildSpeaker a speaker.
 const childOptions = "CULVERT_TEST_SPEAKER"
 
-// answer is what the speaker in a process of its own says after each command.
+// answer is what the process with the speaker prints after each command.
 type answer struct {
 	Neighbors []State
 	Announced []netip.Prefix
 	Error     string
 }
 
-// TestChildSpeaker is a speaker that does what it is told on standard input, when the tests below start it in
-// a process of its own: gobgp makes its sockets in the process's network namespace. By itself it does nothing.
+// TestChildSpeaker is not a test but a process with a speaker, which reads commands from standard input. Other tests start it,
+// because gobgp opens its sockets in the network namespace of the process. Without the environment variable it does nothing.
 func TestChildSpeaker(t *testing.T) {
 	text := os.Getenv(childOptions)
 	if text == "" {
@@ -99,8 +99,8 @@ type bed struct {
 	machines [2]host
 }
 
-// newBed stays on its thread. The namespaces end with the thread and the processes in them. Tests that have a bed run side
-// by side: they wait for BGP's timers most of the time.
+// newBed locks the test to its thread, with which the namespaces end. Tests with a bed run in parallel, because most of the time
+// they wait for BGP's timers.
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	t.Parallel()
@@ -163,7 +163,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until what is seen is what is wanted.
+// eventually waits until see returns what is wanted.
 func eventually(t *testing.T, what, want string, see func() string) {
 	t.Helper()
 	var seen string
@@ -175,7 +175,7 @@ func eventually(t *testing.T, what, want string, see func() string) {
 	t.Fatalf("%s: %q, want %q", what, seen, want)
 }
 
-// routes tells how the host's kernel reaches a prefix by what BIRD gave it: its next hops, sorted.
+// routes returns the next hops, sorted, of the routes to a prefix that BIRD has added to the host's kernel.
 func (h host) routes(t *testing.T, prefix string) string {
 	t.Helper()
 	_, dst, err := net.ParseCIDR(prefix)
@@ -208,7 +208,7 @@ type bird struct {
 	cmd    *exec.Cmd
 }
 
-// birdCommon begins every configuration. All paths of equal worth go to the kernel as one route.
+// birdCommon is the beginning of every configuration. With 'merge paths', equal paths become one route of the kernel.
 const birdCommon = `log "%[1]s/log" all;
 router id %[2]s;
 protocol device { }
@@ -217,13 +217,13 @@ protocol kernel { merge paths on; ipv4 { import none; export where source = RTS_
 protocol kernel { merge paths on; ipv6 { import none; export where source = RTS_BGP; }; }
 `
 
-// birdSession is a BGP protocol for BIRD, with more lines for it.
+// birdSession returns the configuration of a BGP session. more is added to it.
 func birdSession(name, local string, as int, neighbor string, neighborAS int, more string) string {
 	return fmt.Sprintf("protocol bgp %s { local %s as %d; neighbor %s as %d; error wait time 1, 2; %s\n"+
 		"ipv4 { import all; export all; }; ipv6 { import all; export all; }; }\n", name, local, as, neighbor, neighborAS, more)
 }
 
-// bird starts a BIRD with these sessions.
+// bird starts a BIRD with these sessions in a namespace.
 func (b *bed) bird(h host, id string, sessions ...string) *bird {
 	b.t.Helper()
 	d := &bird{t: b.t, host: h, dir: b.t.TempDir()}
@@ -257,7 +257,7 @@ func (d *bird) kill() {
 	_ = d.cmd.Wait()
 }
 
-// ask gives BIRD a command. What it says when it does not answer is an answer too.
+// ask returns the output of a command of BIRD, or the error message if BIRD does not run.
 func (d *bird) ask(command ...string) string {
 	out, _ := exec.Command("birdc", append([]string{"-s", d.file("ctl")}, command...)...).CombinedOutput()
 	return string(out)
@@ -275,7 +275,7 @@ func (d *bird) hops(prefix string) string {
 	return strings.Join(slices.Compact(hops), " ")
 }
 
-// wantRoutes waits until the router has a prefix by these next hops, in its table and in its kernel.
+// wantRoutes waits until BIRD and the router's kernel have a route to a prefix by these next hops, or no route if hops is empty.
 func (d *bird) wantRoutes(prefix, hops string) {
 	d.t.Helper()
 	eventually(d.t, "BIRD's routes to "+prefix, hops, func() string { return d.hops(prefix) })
@@ -291,6 +291,7 @@ type speaker struct {
 	stderr  testbed.Output
 }
 
+// speak starts a process with a speaker in a namespace.
 func (b *bed) speak(h host, o Options) *speaker {
 	b.t.Helper()
 	text, err := json.Marshal(o)
@@ -326,13 +327,13 @@ func (b *bed) speak(h host, o Options) *speaker {
 	return s
 }
 
-// kill ends the process with nothing said to the neighbors.
+// kill kills the process, so that the neighbors are not notified.
 func (s *speaker) kill() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }
 
-// tell gives the speaker a command and returns its answer.
+// tell sends the speaker a command and returns its answer.
 func (s *speaker) tell(command string) answer {
 	s.t.Helper()
 	fmt.Fprintln(s.in, command)
@@ -349,7 +350,7 @@ func (s *speaker) tell(command string) answer {
 	panic("not reached")
 }
 
-// set has the speaker announce prefixes, without an error.
+// set makes the speaker announce prefixes.
 func (s *speaker) set(prefixes ...string) {
 	s.t.Helper()
 	if a := s.tell("set " + strings.Join(prefixes, " ")); a.Error != "" {
@@ -357,13 +358,14 @@ func (s *speaker) set(prefixes ...string) {
 	}
 }
 
-// state tells of the only neighbor: its state, the number of prefixes, and the last error.
+// state returns the state of the session with the first neighbor, the number of announced prefixes and the last error.
 func (s *speaker) state() string {
 	s.t.Helper()
 	n := s.tell("state").Neighbors[0]
 	return strings.TrimSpace(fmt.Sprintf("%s %d %s", n.State, n.Announced, n.LastError))
 }
 
+// await waits until state returns this.
 func (s *speaker) await(state string) {
 	s.t.Helper()
 	eventually(s.t, "the session", state, s.state)

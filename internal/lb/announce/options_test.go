@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
+// TestWrongOptions wants an error of one line for each wrong option.
 func TestWrongOptions(t *testing.T) {
 	for _, tt := range []struct {
-		spoil func(o *Options, n *Neighbor)
-		want  string
+		change func(o *Options, n *Neighbor)
+		want   string // beginning of the error
 	}{
 		{func(o *Options, n *Neighbor) { o.ASN = 0 }, "BGP: our AS number is 0: give one, 64512 to 65534 are for private use"},
 		{func(o *Options, n *Neighbor) { o.RouterID = netip.Addr{} }, "BGP: router ID invalid IP is not an IPv4 address: give one of this machine"},
@@ -49,7 +50,7 @@ func TestWrongOptions(t *testing.T) {
 		{func(o *Options, n *Neighbor) { n.Multihop, n.ASN = 2, asMachine }, "BGP neighbor 10.9.1.254: multihop is for routers of another AS: leave it out"},
 	} {
 		o := options(1, "10.9.1.254", asRouter)
-		tt.spoil(&o, &o.Neighbors[0])
+		tt.change(&o, &o.Neighbors[0])
 		s, err := Start(t.Context(), o)
 		if err == nil {
 			_ = s.Close(t.Context())
@@ -60,7 +61,7 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// TestWrongPrefixes leaves what is announced as it was.
+// TestWrongPrefixes wants errors for wrong prefixes, after which the prefixes are as before.
 func TestWrongPrefixes(t *testing.T) {
 	s, err := Start(t.Context(), options(1, "127.0.0.99", asRouter))
 	check(t, err)
@@ -81,6 +82,7 @@ func TestWrongPrefixes(t *testing.T) {
 	}
 }
 
+// TestStartTooLate starts with a context that is done.
 func TestStartTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

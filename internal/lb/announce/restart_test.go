@@ -18,14 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// restarting are options of machine 1 with a graceful restart.
+// restarting returns options of machine 1 with a graceful restart.
 func restarting(neighbor string, within time.Duration) Options {
 	o := options(1, neighbor, asRouter)
 	o.GracefulRestart = within
 	return o
 }
 
-// watch notes which prefixes the host's kernel loses, or has other next hops for, from now on. What it returns tells which.
+// watch starts to watch routes of BIRD in the host's kernel. lost ends that, and returns the prefixes whose routes were deleted or
+// replaced meanwhile.
 func (h host) watch(t *testing.T) (lost func() []string) {
 	t.Helper()
 	changes, quit := make(chan netlink.RouteUpdate, 1<<10), make(chan struct{})
@@ -36,7 +37,7 @@ func (h host) watch(t *testing.T) (lost func() []string) {
 	var all []string
 	return func() []string {
 		t.Helper()
-		// What came before this route has been seen when this is.
+		// Notifications are in order, so this route's is the last one to wait for.
 		h.route(t, marked.String(), "10.9.1.1")
 		defer func() { check(t, h.links.RouteDel(&netlink.Route{Dst: marked})) }()
 		for {
@@ -52,13 +53,13 @@ func (h host) watch(t *testing.T) (lost func() []string) {
 					all = append(all, prefix)
 				}
 			case <-time.After(patience):
-				t.Fatal("no news of routes")
+				t.Fatal("no notifications of routes")
 			}
 		}
 	}
 }
 
-// TestRestart ends a speaker in each way and starts another one: the router keeps what both announce.
+// TestRestart ends a speaker and starts another one. With a graceful restart, the router keeps the prefixes that both announce.
 func TestRestart(t *testing.T) {
 	closed := func(s *speaker) { s.tell("close"); s.kill() }
 	for _, tt := range []struct {
@@ -67,7 +68,7 @@ func TestRestart(t *testing.T) {
 		end                     func(*speaker)
 	}{
 		{"closed", "10.9.1.254", over4(1, asMachine, "hold time 600;"), time.Minute, closed},
-		{"cancelled", "10.9.1.254", over4(1, asMachine, "hold time 600;"), time.Minute, func(s *speaker) { s.tell("cancel"); s.kill() }},
+		{"canceled", "10.9.1.254", over4(1, asMachine, "hold time 600;"), time.Minute, func(s *speaker) { s.tell("cancel"); s.kill() }},
 		{"killed", "10.9.1.254", over4(1, asMachine, "hold time 600;"), time.Minute, (*speaker).kill},
 		{"over IPv6", "fd09:1::fe", over6(1, asMachine, "hold time 600;"), time.Minute, closed},
 		{"router restarts gracefully too", "10.9.1.254", over4(1, asMachine, "graceful restart on;"), time.Minute, closed},
@@ -88,7 +89,7 @@ func TestRestart(t *testing.T) {
 			tt.end(s)
 			s = b.speak(b.machines[0], restarting(tt.neighbor, tt.within))
 			if tt.name == "killed" && tt.within > 0 {
-				time.Sleep(3 * time.Second) // it would have connected
+				time.Sleep(3 * time.Second) // time enough to connect
 				s.await("idle 0")
 			}
 			s.set(vip4, vip6)
@@ -135,7 +136,8 @@ func TestWithdrawnAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestWithdrawnEarly does that as soon as there is a session: the router has the prefixes since before.
+// TestWithdrawnEarly withdraws and closes as soon as a session is established. The router has kept the prefixes of an earlier
+// process.
 func TestWithdrawnEarly(t *testing.T) {
 	b := newBed(t)
 	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"))
@@ -233,25 +235,25 @@ func TestLostWithWithdrawals(t *testing.T) {
 	}
 }
 
-// TestRestartTime ends a speaker, and starts no other one: the router keeps what was announced for that time, and no longer.
+// TestRestartTime ends a speaker and starts no other one. The router keeps the prefixes for the restart time.
 func TestRestartTime(t *testing.T) {
-	const within = 2 * time.Second
+	const restartTime = 2 * time.Second
 	b := newBed(t)
 	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"))
-	s := b.speak(b.machines[0], restarting("10.9.1.254", within))
+	s := b.speak(b.machines[0], restarting("10.9.1.254", restartTime))
 	s.set(vip4, vip6)
 	router.wantRoutes(vip4, "10.9.1.1")
 	router.wantRoutes(vip6, "fd09:1::1")
 	begin := time.Now()
 	s.tell("close")
 	router.wantRoutes(vip4, "")
-	if took := time.Since(begin); took < within {
+	if took := time.Since(begin); took < restartTime {
 		t.Errorf("the router has dropped the route after %v", took)
 	}
 	router.wantRoutes(vip6, "")
 }
 
-// TestConnectionBreaks breaks the machine's end of the connection: the router keeps what it has over the next session too.
+// TestConnectionBreaks breaks the connection at the machine's end, twice. The router keeps the prefixes.
 func TestConnectionBreaks(t *testing.T) {
 	b := newBed(t)
 	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"))
@@ -268,7 +270,7 @@ func TestConnectionBreaks(t *testing.T) {
 			n := s.tell("state").Neighbors[0]
 			return fmt.Sprint(n.State == established && n.Since.After(before), n.Announced)
 		})
-		s.set(vip4, vip6, other4) // told after all of the rest
+		s.set(vip4, vip6, other4) // announced after the other ones
 		router.wantRoutes(other4, "10.9.1.1")
 		s.set(vip4, vip6)
 		router.wantRoutes(other4, "")
@@ -278,7 +280,7 @@ func TestConnectionBreaks(t *testing.T) {
 	}
 }
 
-// breakConnections ends the host's connections to BGP speakers with an error, as a firewall might.
+// breakConnections ends the host's connections to BGP speakers with an error.
 func (h host) breakConnections(t *testing.T) {
 	t.Helper()
 	check(t, netns.Set(h.ns))

@@ -31,7 +31,7 @@ func (d *bird) wantAttributes(prefix string, want ...string) {
 	})
 }
 
-// TestAttributes gives prefixes attributes and next hops of the configuration.
+// TestAttributes configures attributes and next hops of prefixes.
 func TestAttributes(t *testing.T) {
 	b := newBed(t)
 	b.machines[0].address(t, "cvr", "10.9.1.7/24", "fd09:1::7/64")
@@ -49,8 +49,8 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestOwnSystem speaks with a router of the machine's own AS. What that announces is never better than what the
-// machine has to announce itself.
+// TestOwnSystem has a router of the machine's own AS, which announces a prefix with a high local preference. The machine announces
+// that prefix all the same.
 func TestOwnSystem(t *testing.T) {
 	b := newBed(t)
 	session := birdSession("m1", "10.9.1.254", asRouter, "10.9.1.1", asRouter, "")
@@ -68,10 +68,10 @@ func TestOwnSystem(t *testing.T) {
 	router.wantAttributes(other4, "BGP.next_hop: 10.9.1.1")
 }
 
-// awaitExports waits until BIRD has announced so many IPv4 prefixes to the machine.
+// awaitExports waits until BIRD has announced a number of IPv4 prefixes to the machine, as "3 exported".
 func (d *bird) awaitExports(want string) {
 	d.t.Helper()
-	eventually(d.t, "what BIRD announces", want, func() string {
+	eventually(d.t, "number of prefixes that BIRD announces", want, func() string {
 		for _, line := range strings.Split(d.ask("show", "protocols", "all", "m1"), "\n") {
 			if words := strings.Split(strings.TrimSpace(line), ", "); len(words) == 3 && strings.HasPrefix(words[0], "Routes:") {
 				return words[1]
@@ -81,8 +81,8 @@ func (d *bird) awaitExports(want string) {
 	})
 }
 
-// TestTwoNeighbors speaks with the router on the link and with one behind it. What the first announces does not
-// get to the second, and nothing listens.
+// TestTwoNeighbors has a router on the link and one behind it. Prefixes of the first are not passed on to the second, and no socket
+// listens.
 func TestTwoNeighbors(t *testing.T) {
 	b := newBed(t)
 	static := "protocol static { ipv4; route 198.51.100.0/24 blackhole; }\n"
@@ -99,7 +99,7 @@ func TestTwoNeighbors(t *testing.T) {
 	s.set(vip4, other4)
 	far.wantAttributes(other4, "BGP.next_hop: 10.9.1.77")
 	if got := far.ask("show", "route", "for", "198.51.100.0/24"); !strings.Contains(got, "Network not found") {
-		t.Errorf("the far router has heard of the near one's prefix:\n%s", got)
+		t.Errorf("the far router has a prefix of the near one:\n%s", got)
 	}
 	if got := s.tell("state").Neighbors[1]; got.Address != addr("10.9.2.1") || got.ASN != 65002 || got.State != established || got.Announced != 2 {
 		t.Errorf("second neighbor: %+v", got)
@@ -110,13 +110,13 @@ func TestTwoNeighbors(t *testing.T) {
 		check(t, err)
 		for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n")[1:] {
 			if words := strings.Fields(line); words[3] != "01" {
-				t.Errorf("a socket that is no session: %s %s", table, line)
+				t.Errorf("a socket that is not one of a session: %s %s", table, line)
 			}
 		}
 	}
 }
 
-// TestPassword signs the segments.
+// TestPassword has sessions with the right password and with a wrong one.
 func TestPassword(t *testing.T) {
 	b := newBed(t)
 	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, `password "right";`), over4(2, asMachine, `password "right";`))
@@ -130,8 +130,8 @@ func TestPassword(t *testing.T) {
 	router.wantRoutes(vip4, "10.9.1.1")
 }
 
-// TestTTLSecurity has a session with a router that does it too, and none with one whose packets have the usual TTL of 1:
-// the kernel drops those.
+// TestTTLSecurity has a session with a router that has TTL security on, and none with one whose packets have the usual TTL of 1,
+// which the kernel drops.
 func TestTTLSecurity(t *testing.T) {
 	b := newBed(t)
 	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, `ttl security on;`), over4(2, asMachine, ""))
@@ -170,7 +170,7 @@ func netstat(t *testing.T, name string) int {
 	return 0
 }
 
-// TestWrongASN has each side be wrong about the other.
+// TestWrongASN has sessions in which one side has a wrong AS number of the other.
 func TestWrongASN(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -186,7 +186,7 @@ func TestWrongASN(t *testing.T) {
 			s := b.speak(b.machines[0], options(1, "10.9.1.254", uint32(tt.asn)))
 			s.set(vip4)
 			s.await(tt.want)
-			// Again and again, but said once.
+			// Each attempt fails for the same reason, which is logged once.
 			eventually(t, "the next attempt", "true", func() string {
 				log, err := os.ReadFile(router.file("log"))
 				check(t, err)
@@ -199,7 +199,7 @@ func TestWrongASN(t *testing.T) {
 	}
 }
 
-// TestFamilies has prefixes that cannot be announced to a neighbor, and says so.
+// TestFamilies has prefixes that cannot be announced to a neighbor. The state says why.
 func TestFamilies(t *testing.T) {
 	notTaken := func(t *testing.T, restart time.Duration) {
 		b := newBed(t)
@@ -242,7 +242,7 @@ func TestFamilies(t *testing.T) {
 			}
 		}
 		carries(" true/false false/true")
-		// One that is told where the other family's packets are to go is meant to carry it.
+		// A session with a next hop for the other family is meant to carry that family too.
 		s.kill()
 		o.Neighbors[0].NextHop6 = netip.MustParseAddr("fd09:1::1")
 		s = b.speak(b.machines[0], o)

@@ -24,7 +24,7 @@ type report struct {
 
 var errAway = errors.New("no route")
 
-// TestTimes has checks that fail without a packet, so that they take no time, on a clock that only waiting moves.
+// TestTimes checks when targets are probed and down. Ready fails, so no packets are sent, and the clock is that of synctest.
 func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const targets, interval, fall = 4, 3 * time.Second, 3
@@ -57,14 +57,14 @@ func TestTimes(t *testing.T) {
 		for id := range uint32(targets) {
 			first := time.Duration(id) * time.Second / targets
 			want := []time.Duration{
-				first, first + time.Second, first + 2*time.Second, // down now
+				first, first + time.Second, first + 2*time.Second, // now the target is down
 				first + 5*time.Second, first + 8*time.Second, first + 11*time.Second,
 			}
 			if !slices.Equal(at[id], want) {
-				t.Errorf("checks of %d at %v, not %v", id, at[id], want)
+				t.Errorf("target %d was probed at %v, want %v", id, at[id], want)
 			}
 			if down[id] != first+2*time.Second {
-				t.Errorf("%d is down after %v", id, down[id])
+				t.Errorf("target %d is down after %v, want %v", id, down[id], first+2*time.Second)
 			}
 		}
 		if r := c.results()[0]; r.State != Down || r.Checks != 6 || r.Failures != 6 || r.Text != "no route" || !r.Since.Equal(began.Add(2*time.Second)) {
@@ -84,8 +84,8 @@ func (c *Checker) results() map[uint32]Result {
 	return all
 }
 
-// checked is a Checker whose reports are waited for.
-func checked(t *testing.T, o Options) (*Checker, chan report) {
+// newChecker returns a Checker, and a channel with its reports.
+func newChecker(t *testing.T, o Options) (*Checker, chan report) {
 	t.Helper()
 	reports := make(chan report, 1000)
 	o.Report = func(id uint32, r Result, changed bool) { reports <- report{id, r, changed} }
@@ -98,7 +98,7 @@ func checked(t *testing.T, o Options) (*Checker, chan report) {
 	return c, reports
 }
 
-// until waits for a report.
+// until waits for a report for which is returns true, and returns it.
 func until(t *testing.T, reports chan report, what string, is func(report) bool) report {
 	t.Helper()
 	deadline := time.After(patience)
@@ -114,18 +114,20 @@ func until(t *testing.T, reports chan report, what string, is func(report) bool)
 	}
 }
 
+// changes returns a function that reports whether a report is a change of a target to a state.
 func changes(id uint32, s State) func(report) bool {
 	return func(r report) bool { return r.id == id && r.changed && r.result.State == s }
 }
 
-// quick is a check that a test need not wait for.
+// quick is a check with the shortest interval.
 var quick = Check{Type: HTTP, Interval: MinInterval, Timeout: MinInterval, Rise: 2, Fall: 2, Path: "/", Status: "200"}
 
+// TestChanges has a server fail and recover.
 func TestChanges(t *testing.T) {
 	var well atomic.Int64
 	well.Store(200)
 	at := serveHTTP(t, false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(well.Load())) })
-	c, reports := checked(t, Options{})
+	c, reports := newChecker(t, Options{})
 	c.Set([]Target{{ID: 7, Addr: at, Check: quick}})
 	until(t, reports, "up", changes(7, Up))
 	well.Store(503)
@@ -143,19 +145,20 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestSet replaces targets. Results of targets are kept.
 func TestSet(t *testing.T) {
 	at := closedPort(t, "tcp")
-	c, reports := checked(t, Options{})
+	c, reports := newChecker(t, Options{})
 	one := Target{ID: 1, Addr: at, Check: quick}
 	known := Target{ID: 2, Addr: at, Check: quick, Known: Result{State: Up, Since: time.Unix(1, 0), Checks: 100}}
 	c.Set([]Target{one, known})
 	r := until(t, reports, "a known one", func(r report) bool { return r.id == 2 })
 	if r.result.State != Up || r.result.Checks != 101 {
-		t.Fatalf("what was known is lost: %+v", r.result)
+		t.Fatalf("the known result is lost: %+v", r.result)
 	}
 	until(t, reports, "one down", changes(1, Down))
 	before := c.results()[1]
-	// Another check of the same target: what is known stays.
+	// The target gets another check and keeps its result.
 	other := one
 	other.Check.Rise = 3
 	other.Known = Result{State: Up}
@@ -165,13 +168,13 @@ func TestSet(t *testing.T) {
 	}
 	until(t, reports, "the next check", func(r report) bool { return r.id == 1 && r.result.Checks > before.Checks+1 })
 	c.Set(nil)
-	c.Wait() // nobody is checked any more
+	c.Wait() // there are no targets
 	if got := c.results(); len(got) != 0 {
 		t.Errorf("%+v is left", got)
 	}
 }
 
-// TestSetUnderWay changes targets all the time while they are checked.
+// TestSetUnderWay replaces the targets again and again while they are probed.
 func TestSetUnderWay(t *testing.T) {
 	at := serveTCP(t, silent)
 	var reports atomic.Int64
@@ -195,12 +198,12 @@ func TestSetUnderWay(t *testing.T) {
 	c.Wait()
 }
 
-// TestReady is about checks that cannot be made.
+// TestReady has a Ready that returns an error, which is then the failure of the probe.
 func TestReady(t *testing.T) {
 	at := serveTCP(t, silent)
 	var away atomic.Bool
 	away.Store(true)
-	c, reports := checked(t, Options{Ready: func(to Target) error {
+	c, reports := newChecker(t, Options{Ready: func(to Target) error {
 		if away.Load() {
 			return fmt.Errorf("no route to %v", to.Addr.Addr())
 		}
@@ -214,8 +217,9 @@ func TestReady(t *testing.T) {
 	until(t, reports, "up", changes(1, Up))
 }
 
+// TestBothFamilies probes an IPv6 address. Other tests probe IPv4 addresses.
 func TestBothFamilies(t *testing.T) {
-	c, reports := checked(t, Options{})
+	c, reports := newChecker(t, Options{})
 	at := serveTCPAt(t, "[::1]:0", silent)
 	c.Set([]Target{{ID: 1, Addr: at, Check: Check{Type: TCP, Interval: MinInterval, Timeout: MinInterval, Rise: 1, Fall: 1}}})
 	until(t, reports, "up", changes(1, Up))

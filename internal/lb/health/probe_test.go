@@ -17,15 +17,16 @@ import (
 	"time"
 )
 
-// patience is a timeout of checks that nothing but a fault reaches.
+// patience is a timeout that only failing tests reach.
 const patience = 20 * time.Second
 
-// serveTCP has do called with each connection, and returns where.
+// serveTCP calls do with each connection to a new port, and returns address and port.
 func serveTCP(t *testing.T, do func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	return serveTCPAt(t, "127.0.0.1:0", do)
 }
 
+// serveTCPAt is serveTCP at a given address.
 func serveTCPAt(t *testing.T, addr string, do func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -48,7 +49,7 @@ func serveTCPAt(t *testing.T, addr string, do func(net.Conn)) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// serveUDP answers each datagram with what do makes of it, or not at all when that is empty.
+// serveUDP answers each datagram with what do returns for it, and not if that is empty.
 func serveUDP(t *testing.T, do func(string) string) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -71,6 +72,7 @@ func serveUDP(t *testing.T, do func(string) string) netip.AddrPort {
 	return netip.MustParseAddrPort(conn.LocalAddr().String())
 }
 
+// serveHTTP serves HTTP, or HTTPS if secure, at a new port.
 func serveHTTP(t *testing.T, secure bool, handler http.HandlerFunc) netip.AddrPort {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
@@ -84,7 +86,7 @@ func serveHTTP(t *testing.T, secure bool, handler http.HandlerFunc) netip.AddrPo
 	return netip.MustParseAddrPort(s.Listener.Addr().String())
 }
 
-// closedPort is one that nobody listens at.
+// closedPort returns an address and port that no socket is bound to.
 func closedPort(t *testing.T, network string) netip.AddrPort {
 	t.Helper()
 	if network == "udp" {
@@ -105,9 +107,10 @@ func closedPort(t *testing.T, network string) netip.AddrPort {
 
 func echo(conn net.Conn) { _, _ = io.Copy(conn, conn) }
 
-// silent reads until the other side has had enough.
+// silent reads until the other side closes the connection.
 func silent(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
+// say returns a function that writes a text and is then silent.
 func say(text string) func(net.Conn) {
 	return func(conn net.Conn) {
 		_, _ = io.WriteString(conn, text)
@@ -115,6 +118,7 @@ func say(text string) func(net.Conn) {
 	}
 }
 
+// reset closes a connection with RST after the first byte.
 func reset(conn net.Conn) {
 	one := make([]byte, 1)
 	_, _ = conn.Read(one)
@@ -132,7 +136,7 @@ func TestProbe(t *testing.T) {
 		name  string
 		serve func(t *testing.T) netip.AddrPort
 		check Check
-		want  string // nothing for an answer
+		want  string // beginning of the failure, "" for none
 	}{
 		{"TCP", func(t *testing.T) netip.AddrPort { return serveTCP(t, silent) }, Check{Type: TCP}, ""},
 		{"TCP, nobody listens", func(t *testing.T) netip.AddrPort { return closedPort(t, "tcp") }, Check{Type: TCP}, "connection refused"},
@@ -185,7 +189,7 @@ func TestProbe(t *testing.T) {
 			"HTTP redirects", func(t *testing.T) netip.AddrPort {
 				return serveHTTP(t, false, func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path != "/" {
-						panic("it was followed")
+						panic("the redirect was followed")
 					}
 					http.Redirect(w, r, "/else", http.StatusFound)
 				})
@@ -248,7 +252,7 @@ func TestProbe(t *testing.T) {
 			if err := c.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			// The port of the check takes the place of the service's.
+			// The check has a port of its own, which replaces that of the target.
 			c.Port = at.Port()
 			err := probe(t.Context(), Target{Addr: netip.AddrPortFrom(at.Addr(), 1), Check: c})
 			if got := fmt.Sprint(err); tt.want == "" && err != nil || tt.want != "" && !strings.HasPrefix(got, tt.want) {
@@ -258,7 +262,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestHTTPRequest looks at what a server is asked.
+// TestHTTPRequest checks the requests that servers get.
 func TestHTTPRequest(t *testing.T) {
 	tests := []struct {
 		host, wantHost, wantSNI string
@@ -297,6 +301,6 @@ func TestProbeEndsWithItsContext(t *testing.T) {
 	time.AfterFunc(short, cancel)
 	c := Check{Type: TCP, Expect: "x", Timeout: time.Hour, Interval: time.Hour}.WithDefaults()
 	if err := probe(ctx, Target{Addr: at, Check: c}); err == nil {
-		t.Error("a cancelled check has succeeded")
+		t.Error("a canceled probe has passed")
 	}
 }

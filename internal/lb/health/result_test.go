@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// TestJudge goes through rows of answers (+) and failures (-), and looks at the state after each.
+// TestJudge adds passed (+) and failed (-) probes, and checks the state after each.
 func TestJudge(t *testing.T) {
 	tests := []struct {
 		name       string
 		rise, fall int
 		before     State
-		found      string
+		probes     string
 		states     string // u for unknown, + for up, - for down
 	}{
 		{"the first answer", 3, 3, Unknown, "+", "+"},
@@ -30,7 +30,7 @@ func TestJudge(t *testing.T) {
 			c := Check{Rise: tt.rise, Fall: tt.fall}
 			began := time.Unix(1000, 0)
 			j := judge{result: Result{State: tt.before, Since: began}}
-			for n, f := range tt.found {
+			for n, f := range tt.probes {
 				before := j.result
 				now := time.Unix(int64(2000+n), 0)
 				var failure error
@@ -40,10 +40,10 @@ func TestJudge(t *testing.T) {
 				asked := now.Add(-time.Millisecond)
 				changed := j.add(c, failure, asked, now)
 				if got := map[State]byte{Unknown: 'u', Up: '+', Down: '-'}[j.result.State]; got != tt.states[n] {
-					t.Fatalf("%c after %s, not %s", got, tt.found[:n+1], tt.states[:n+1])
+					t.Fatalf("states %s%c after %s, want %s", tt.states[:n], got, tt.probes[:n+1], tt.states[:n+1])
 				}
 				if changed != (before.State != j.result.State) {
-					t.Fatalf("it says that the state has changed: %v, after %s", changed, tt.found[:n+1])
+					t.Fatalf("add returns changed %v after %s", changed, tt.probes[:n+1])
 				}
 				if want := map[bool]time.Time{true: now, false: before.Since}[changed]; !j.result.Since.Equal(want) {
 					t.Fatalf("since %v, not %v", j.result.Since, want)
@@ -67,7 +67,7 @@ func TestPause(t *testing.T) {
 	for state, want := range map[State]time.Duration{Unknown: time.Second / 4, Up: time.Second / 4, Down: time.Second} {
 		j := judge{result: Result{State: state}}
 		if got := j.pause(c); got != want {
-			t.Errorf("%v from one check to the next of what is %v, not %v", got, state, want)
+			t.Errorf("pause of %v between probes of a target that is %v, want %v", got, state, want)
 		}
 	}
 }

@@ -81,10 +81,11 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
+// TestCompile reads configurations and checks options, VIPs and BGP.
 func TestCompile(t *testing.T) {
 	for _, text := range []string{"", "graceful_restart = \"0s\"\n"} {
-		if w, err := compile(t, lbHead+lbBGP+text+neighbor); err != nil || w.bgp.GracefulRestart != 0 {
-			t.Errorf("%q: %+v, %v", text, w, err)
+		if p, err := compile(t, lbHead+lbBGP+text+neighbor); err != nil || p.bgp.GracefulRestart != 0 {
+			t.Errorf("%q: %+v, %v", text, p, err)
 		}
 	}
 	for text, want := range map[string]lbplane.Unclaimed{
@@ -94,18 +95,18 @@ func TestCompile(t *testing.T) {
 		if text != "" {
 			line = "unclaimed = \"" + text + "\"\n"
 		}
-		w, err := compile(t, lbHead+line+lbVIP+"vlans = [100, 200]\n")
-		if err != nil || w.options.Unclaimed != want || !slices.Equal(w.state.VIPs[0].VLANs, []uint16{100, 200}) {
-			t.Errorf("%q: %+v, %v", text, w, err)
+		p, err := compile(t, lbHead+line+lbVIP+"vlans = [100, 200]\n")
+		if err != nil || p.options.Unclaimed != want || !slices.Equal(p.state.VIPs[0].VLANs, []uint16{100, 200}) {
+			t.Errorf("%q: %+v, %v", text, p, err)
 		}
 	}
-	w, err := compile(t, lbHead+"seed = \"x\"\nsource6 = \"fd00::1\"\nudp_timeout = \"90s\"\n"+lbVIP+"encapsulation = \"gue\"\n"+
+	p, err := compile(t, lbHead+"seed = \"x\"\nsource6 = \"fd00::1\"\nudp_timeout = \"90s\"\n"+lbVIP+"encapsulation = \"gue\"\n"+
 		"[lb.vip.check]\ntype = \"http\"\nrise = 3\ninterval = \"2s\"\n"+lbBackend+strings.Replace(lbBackend, "11", "12", 1)+"encapsulation = \"l2\"\nweight = 0\n"+
 		lbBGP+"communities = [\"65001:100\"]\nhold_time = \"30s\"\ngraceful_restart = \"4095s\"\n"+neighbor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := w.state.VIPs[0]
+	v := p.state.VIPs[0]
 	if v.Hash != lb.HashFlow || v.OnFailure != lb.FailKeep || v.Check.Rise != 3 || v.Check.Fall != 2 || v.Check.Interval != 2*time.Second {
 		t.Errorf("got %+v", v)
 	}
@@ -116,15 +117,15 @@ func TestCompile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.options.IdleUDP != 90*time.Second || w.state.Source6.Bits() != 128 {
-		t.Errorf("got %+v", w.options)
+	if p.options.IdleUDP != 90*time.Second || p.state.Source6.Bits() != 128 {
+		t.Errorf("got %+v", p.options)
 	}
-	if w.bgp.Communities[0] != 65001<<16|100 || w.bgp.HoldTime != 30*time.Second || w.bgp.GracefulRestart != 4095*time.Second || other.bgp != nil {
-		t.Errorf("got %+v", w.bgp)
+	if p.bgp.Communities[0] != 65001<<16|100 || p.bgp.HoldTime != 30*time.Second || p.bgp.GracefulRestart != 4095*time.Second || other.bgp != nil {
+		t.Errorf("got %+v", p.bgp)
 	}
 }
 
-// TestSourceWithoutLength refuses what is one address and looks like a network.
+// TestSourceWithoutLength wants an error for an address without a prefix length that looks like a network.
 func TestSourceWithoutLength(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.200.0.0": "write 10.200.0.0/32 for that one", "fd00:200::": "write fd00:200::/128 for that one",

@@ -16,36 +16,36 @@ import (
 	"culvert/internal/stage"
 )
 
-// planned is the key of the rings that a file with these lines in [lb] leads to, once it is in force.
-func planned(t *testing.T, lines string) ([6]uint32, error) {
+// seedOf returns the key of the rings for a file with these lines in [lb]. It stores a new seed, as a start does.
+func seedOf(t *testing.T, lines string) ([6]uint32, error) {
 	t.Helper()
-	w, err := compile(t, lbHead+lines)
+	plan, err := compile(t, lbHead+lines)
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	made, err := w.seed(log)
+	made, err := plan.seed(log)
 	if err == nil {
 		err = keepSeed(made, log)
 	}
-	return w.options.Seed, err
+	return plan.options.Seed, err
 }
 
-// TestSeed has machines without a seed in their configuration make one: each another, and for good.
+// TestSeed has two machines without a seed in their configuration. Each creates a seed of its own, and keeps it.
 func TestSeed(t *testing.T) {
-	var of [2][6]uint32
-	for n := range of {
+	var seeds [2][6]uint32
+	for n := range seeds {
 		dir := filepath.Join(t.TempDir(), "culvert")
 		t.Setenv("STATE_DIRECTORY", dir)
 		for again := range 2 {
-			words, err := planned(t, "")
+			words, err := seedOf(t, "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again > 0 && words != of[n] {
+			if again > 0 && words != seeds[n] {
 				t.Error("another seed at the next start")
 			}
-			of[n] = words
+			seeds[n] = words
 		}
 		path := filepath.Join(dir, "lb-seed")
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -55,23 +55,23 @@ func TestSeed(t *testing.T) {
 		if err := ShowSeed(&out, &errs); err != nil || errs.Len() > 0 {
 			t.Errorf("%v, %q", err, errs.String())
 		}
-		if words, err := planned(t, fmt.Sprintf("seed = %q\n", strings.TrimSpace(out.String()))); err != nil || words != of[n] {
-			t.Errorf("the seed as 'lb seed' prints it, in a configuration: %x, %v, want %x", words, err, of[n])
+		if words, err := seedOf(t, fmt.Sprintf("seed = %q\n", strings.TrimSpace(out.String()))); err != nil || words != seeds[n] {
+			t.Errorf("the seed that 'lb seed' prints, in a configuration: %x, %v, want %x", words, err, seeds[n])
 		}
 		if err := os.Chmod(path, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := planned(t, ""); err == nil || !strings.Contains(err.Error(), "chmod 0600 "+path) {
+		if _, err := seedOf(t, ""); err == nil || !strings.Contains(err.Error(), "chmod 0600 "+path) {
 			t.Errorf("a seed that others may read: %v", err)
 		}
 	}
 	public := seedWords("culvert")
-	if of[0] == of[1] || of[0] == public || of[1] == public {
-		t.Errorf("seeds %x and %x, and the one that everybody knows is %x", of[0], of[1], public)
+	if seeds[0] == seeds[1] || seeds[0] == public || seeds[1] == public {
+		t.Errorf("seeds %x and %x, and the public one is %x", seeds[0], seeds[1], public)
 	}
 }
 
-// TestSeedMadeOnce has several processes make one at once.
+// TestSeedMadeOnce has several callers create the seed at the same time. All get the same one.
 func TestSeedMadeOnce(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	var (
@@ -101,41 +101,41 @@ func TestSeedMadeOnce(t *testing.T) {
 	}
 }
 
-// TestSeedMadeMeanwhile has another process make a seed between the plan and its coming into force: rings with a seed that is
-// not the file's would move flows at the next start.
+// TestSeedMadeMeanwhile has another process store a seed while a start is prepared. The start is refused, because rings with
+// another seed than the stored one would move flows at the next start.
 func TestSeedMadeMeanwhile(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	w, err := compile(t, lbHead)
+	plan, err := compile(t, lbHead)
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	made, err := w.seed(log)
+	made, err := plan.seed(log)
 	if err != nil || made == "" {
 		t.Fatal(made, err)
 	}
-	if _, err := planned(t, ""); err != nil {
+	if _, err := seedOf(t, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := keepSeed(made, log); err == nil || !strings.Contains(err.Error(), "another process has just made "+seedPath()) {
 		t.Errorf("error is %v", err)
 	}
 	if seed, _, err := readSeed(); err != nil || seed == made {
-		t.Errorf("%v, or the first one's seed is lost", err)
+		t.Errorf("%v, or the seed of the other process was replaced", err)
 	}
 }
 
-// TestRefusedStartMakesNoSeed prepares a start that is then refused.
+// TestRefusedStartMakesNoSeed prepares a start and does not go on with it.
 func TestRefusedStartMakesNoSeed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "culvert")
 	t.Setenv("STATE_DIRECTORY", dir)
-	w, err := compile(t, lbHead)
+	plan, err := compile(t, lbHead)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := w.Prepare(t.Context(), stage.Start{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
-	if err != nil || w.options.Seed == [6]uint32{} {
-		t.Fatal(w.options.Seed, err)
+	p, err := plan.Prepare(t.Context(), stage.Start{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil || plan.options.Seed == [6]uint32{} {
+		t.Fatal(plan.options.Seed, err)
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
@@ -145,7 +145,7 @@ func TestRefusedStartMakesNoSeed(t *testing.T) {
 	}
 }
 
-// TestCheckMakesNoSeed has a configuration looked at, which touches nothing.
+// TestCheckMakesNoSeed compiles a configuration, which must not write files.
 func TestCheckMakesNoSeed(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)

@@ -26,7 +26,7 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// patience bounds every wait; a test that passes never comes near it.
+// patience bounds every wait. Tests that pass wait much shorter.
 const patience = 30 * time.Second
 
 // bed is a load balancer on lb0 whose backends are behind out0.
@@ -37,7 +37,7 @@ type bed struct {
 	in   *net.Interface
 }
 
-// pins are those of the tests that run, for when they are interrupted.
+// pins has the directories of pins of running tests, to be removed if the tests are interrupted.
 var pins sync.Map
 
 func TestMain(m *testing.M) {
@@ -61,9 +61,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// ip runs ip(8) in the test's network namespace, ipOut returns what it says.
+// ip runs ip(8) in the test's network namespace.
 func ip(t *testing.T, args string) { t.Helper(); _ = ipOut(t, args) }
 
+// ipOut is ip with the output.
 func ipOut(t *testing.T, args string) string {
 	t.Helper()
 	out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
@@ -73,6 +74,7 @@ func ipOut(t *testing.T, args string) string {
 	return string(out)
 }
 
+// newBed attaches a load balancer with VIPs in a new network namespace. The next hops of all backends are known.
 func newBed(t *testing.T, o lbplane.Options, vips ...lb.VIP) *bed {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -83,7 +85,7 @@ func newBed(t *testing.T, o lbplane.Options, vips ...lb.VIP) *bed {
 	for _, args := range []string{"link set lo up", "link add lb0 type veth peer name lb0p", "link add out0 type veth peer name out0p"} {
 		ip(t, args)
 	}
-	for _, dev := range []string{"lb0", "lb0p"} { // no packets but the test's
+	for _, dev := range []string{"lb0", "lb0p"} { // the kernel sends no packets of its own
 		must(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+dev+"/disable_ipv6", []byte("1"), 0))
 	}
 	for _, args := range []string{
@@ -96,7 +98,7 @@ func newBed(t *testing.T, o lbplane.Options, vips ...lb.VIP) *bed {
 		ip(t, fmt.Sprintf("neigh replace 10.0.0.%d lladdr 02:00:00:00:00:%d dev out0 nud permanent", n, n))
 		ip(t, fmt.Sprintf("neigh replace fd00::%d lladdr 02:00:00:00:06:%d dev out0 nud permanent", n, n))
 	}
-	// Frames that are redirected into a veth arrive while its peer has NAPI on.
+	// A veth accepts redirected frames only while its peer has NAPI on.
 	if out, err := exec.Command("ethtool", "-K", "out0p", "gro", "on").CombinedOutput(); err != nil {
 		t.Fatalf("ethtool: %v: %s", err, out)
 	}
@@ -123,7 +125,7 @@ func newBed(t *testing.T, o lbplane.Options, vips ...lb.VIP) *bed {
 	return b
 }
 
-// resolve finds the next hops of backends, and reads the state anew.
+// resolve finds the next hops of all backends, and reads the state again.
 func (b *bed) resolve() {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -136,6 +138,7 @@ func (b *bed) resolve() {
 	b.read()
 }
 
+// read reads the state of the data plane for b.view.
 func (b *bed) read() {
 	b.t.Helper()
 	v, err := newView(b.inst)
@@ -150,7 +153,7 @@ func service(t *testing.T, s string) lb.Service {
 	return out
 }
 
-// vip is a VIP with backends "10.0.0.11 ipip 1": address, encapsulation, weight.
+// vip returns a VIP. Backends are written as "10.0.0.11 ipip 1": address, encapsulation and weight.
 func vip(t *testing.T, s string, change func(*lb.VIP), backends ...string) lb.VIP {
 	t.Helper()
 	v := lb.VIP{Service: service(t, s), Hash: lb.HashFlow, OnFailure: lb.FailKeep, Encap: lb.EncapIPIP}
@@ -172,7 +175,7 @@ func vip(t *testing.T, s string, change func(*lb.VIP), backends ...string) lb.VI
 	return v
 }
 
-// packet builds a frame of a client to a service.
+// packet builds a frame from a client to a service. tcp is not used for UDP services.
 func (b *bed) packet(client netip.AddrPort, to lb.Service, tcp *layers.TCP, payload int) []byte {
 	b.t.Helper()
 	eth := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: b.in.HardwareAddr, EthernetType: layers.EthernetTypeIPv4}
@@ -203,7 +206,7 @@ func (b *bed) packet(client netip.AddrPort, to lb.Service, tcp *layers.TCP, payl
 	return buf.Bytes()
 }
 
-// run puts a frame through the program, and returns what it was counted as, "fwd lb-flow", and how it came out.
+// run runs the program on a frame. It returns verdict and reason, as "fwd lb-flow", and the frame that leaves.
 func (b *bed) run(frame []byte) (reason string, out []byte) {
 	b.t.Helper()
 	count := func() map[string]uint64 {

@@ -21,20 +21,20 @@ import (
 	"culvert/internal/show/usage"
 )
 
-// left is what a frame that came out says of where it goes.
-type left struct {
+// sentFrame has the addresses and ports of the outer header of a frame.
+type sentFrame struct {
 	mac                 string
 	source, destination string
 	sourcePort, port    uint16
 }
 
-func decode(t *testing.T, frame []byte) (l left) {
+func decode(t *testing.T, frame []byte) (l sentFrame) {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	l.mac = p.LinkLayer().(*layers.Ethernet).DstMAC.String()
 	n := p.NetworkLayer()
 	if n == nil {
-		t.Fatalf("what left is no IP: %x", frame)
+		t.Fatalf("the frame has no IP packet: %x", frame)
 	}
 	src, _ := netip.AddrFromSlice(n.NetworkFlow().Src().Raw())
 	dst, _ := netip.AddrFromSlice(n.NetworkFlow().Dst().Raw())
@@ -45,7 +45,7 @@ func decode(t *testing.T, frame []byte) (l left) {
 	return l
 }
 
-// TestExplainIsWhatHappens asks first, then sends: over random clients, while backends come and go.
+// TestExplainIsWhatHappens explains packets of random clients before it sends them, while backends and rings change.
 func TestExplainIsWhatHappens(t *testing.T) {
 	b := newBed(t, lbplane.Options{RingSize: 251, Flows: 5000},
 		vip(t, "192.0.2.1:80/tcp", nil, "10.0.0.11 ipip 1", "10.0.0.12 gue 3", "10.0.0.13 l2 1", "fd00::11 gue 1", "fd00::12 ipip 1"),
@@ -75,7 +75,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 		must(t, err)
 		reason, out := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 60))
 		want := e.Verdict + " " + e.Reason
-		if e.Reason == "" { // the load balancer does not take it
+		if e.Reason == "" { // the packet is to no VIP
 			if strings.Contains(reason, "lb") {
 				t.Fatalf("packet %d, %s: %s", n, reason, strings.Join(e.lines(time.Now()), "\n"))
 			}
@@ -88,24 +88,24 @@ func TestExplainIsWhatHappens(t *testing.T) {
 		}
 		fail := func(what string) {
 			t.Helper()
-			t.Fatalf("packet %d left as %s: %s\n%s\n%x", n, reason, what, strings.Join(e.lines(time.Now()), "\n"), out)
+			t.Fatalf("packet %d was counted as %s: %s\n%s\n%x", n, reason, what, strings.Join(e.lines(time.Now()), "\n"), out)
 		}
 		if reason != want {
-			fail("the reason is another one")
+			fail("wrong reason")
 		}
 		if e.Verdict != "fwd" {
 			continue
 		}
 		got := decode(t, out)
 		if got.mac != e.Backend.NextHop.MAC {
-			fail("the next hop is another one")
+			fail("wrong next hop")
 		}
 		if e.Outer != nil && (got.source != e.Outer.Source || got.destination != e.Outer.To || got.sourcePort != e.Outer.SourcePort ||
 			got.port != e.Outer.Port || len(out) != 14+e.Outer.Bytes+len(b.packet(client, to, &layers.TCP{ACK: true}, 60))-14) {
-			fail("the outer header is another one")
+			fail("wrong outer header")
 		}
 		if e.Outer == nil && (got.destination != to.Addr.String() || e.Backend.Encap != lb.EncapL2) {
-			fail("it has an outer header")
+			fail("unexpected outer header")
 		}
 	}
 	for _, want := range []string{"fwd lb-flow", "fwd lb-new", "pass lb-empty", "drop lb-next-hop", "none",
@@ -116,7 +116,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 	}
 }
 
-// disturb changes something of a backend or a ring behind the back of the state.
+// disturb changes a backend or a ring in the data plane, but not in the stored state.
 func (b *bed) disturb(rng *rand.Rand) {
 	b.t.Helper()
 	v := b.view.state.VIPs[rng.IntN(len(b.view.state.VIPs))]
@@ -133,16 +133,16 @@ func (b *bed) disturb(rng *rand.Rand) {
 		m.Used = !m.Used
 	case 2:
 		m.Hop.Port = 0
-	case 3: // another one has its number now
+	case 3: // another backend has its number
 		m.ID = lbplane.NewBackendID(id.Number(), m.ID.Generation()%4095+1)
-	default: // as it was
-		b.resolve1(v, id)
+	default:
+		b.restore(v, id)
 		return
 	}
 	must(b.t, b.view.plane.SetBackend(m))
 	ring, err := b.view.plane.Ring(v.Number)
 	must(b.t, err)
-	if ring != nil { // a ring as it may stand while others are at it
+	if ring != nil { // turned, as after an edit that is not finished
 		at := rng.IntN(len(ring))
 		ring = append(ring[at:], ring[:at]...)
 		must(b.t, b.view.plane.SetRing(v.Number, ring))
@@ -155,8 +155,8 @@ func (b *bed) disturb(rng *rand.Rand) {
 	must(b.t, b.view.plane.SetVIP(key, known))
 }
 
-// resolve1 sets a backend right.
-func (b *bed) resolve1(v lb.VIP, id lbplane.BackendID) {
+// restore makes a backend what the stored state says, up and with a next hop.
+func (b *bed) restore(v lb.VIP, id lbplane.BackendID) {
 	b.t.Helper()
 	m, err := b.view.plane.Backend(id.Number())
 	must(b.t, err)
@@ -166,7 +166,7 @@ func (b *bed) resolve1(v lb.VIP, id lbplane.BackendID) {
 	must(b.t, b.view.plane.SetBackend(m))
 }
 
-// TestExplainFits sends packets of the size that fits, and one byte more.
+// TestExplainFits sends packets of the largest size that is said to fit, and one byte longer.
 func TestExplainFits(t *testing.T) {
 	for _, encap := range []string{"ipip", "gue"} {
 		for _, addr := range []string{"10.0.0.11", "fd00::11"} {
@@ -186,7 +186,7 @@ func TestExplainFits(t *testing.T) {
 	}
 }
 
-// TestExplainExpired waits until a flow's time is over.
+// TestExplainExpired waits until a flow has expired.
 func TestExplainExpired(t *testing.T) {
 	b := newBed(t, lbplane.Options{RingSize: 17, Flows: 100, IdleNew: lbplane.Tick},
 		vip(t, "192.0.2.1:80/tcp", nil, "10.0.0.11 ipip 1"))
@@ -202,11 +202,11 @@ func TestExplainExpired(t *testing.T) {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatal("the flow stays")
+			t.Fatal("the flow does not expire")
 		}
 	}
 	if reason, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); reason != "fwd lb-new" {
-		t.Errorf("it left as %s", reason)
+		t.Errorf("the packet was counted as %s", reason)
 	}
 }
 

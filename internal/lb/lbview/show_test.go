@@ -32,7 +32,7 @@ func testReport(at time.Time) Report {
 			{Neighbor: netip.MustParseAddr("10.0.0.253"), ASN: 65000, State: "active", Since: at.Add(-12 * time.Second), Families: both, Error: "no connection: connection refused"},
 			{Neighbor: netip.MustParseAddr("10.0.0.254"), ASN: 65000, State: "established", Since: since, Families: both,
 				Announced: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}},
-			// Of the other family alone.
+			// A session that carries IPv6 alone.
 			{Neighbor: netip.MustParseAddr("fd00::fe"), ASN: 65000, State: "established", Since: since, Families: both[1:]},
 		},
 		VIPs: []VIP{{
@@ -100,7 +100,7 @@ bgp fd00::fe as 65000  established 3h12m  announced 0
 	}
 }
 
-// TestShow looks at a load balancer that has had packets, of which one backend is down and one is not reached.
+// TestShow has a load balancer with known flows, a backend that is down and has no next hop, and a drained one.
 func TestShow(t *testing.T) {
 	b := newBed(t, lbplane.Options{RingSize: 1009, Flows: 1000},
 		vip(t, "192.0.2.1:80/tcp", func(v *lb.VIP) {
@@ -172,6 +172,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
+// TestFlows lists and counts flows with each option.
 func TestFlows(t *testing.T) {
 	b := newBed(t, lbplane.Options{RingSize: 1009, Flows: 1000},
 		vip(t, "192.0.2.1/tcp", nil, "10.0.0.11 ipip 1", "10.0.0.12 ipip 1"), vip(t, "[2001:db8::1]:53/udp", nil, "10.0.0.11 gue 1"))
@@ -197,17 +198,20 @@ func TestFlows(t *testing.T) {
 		}
 		return got.Flows
 	}
-	if n := len(list(FlowsOptions{})); n != 31 {
-		t.Errorf("%d flows", n)
-	}
-	if n := len(list(FlowsOptions{Limit: 7})); n != 7 {
-		t.Errorf("%d flows with -n 7", n)
-	}
-	if n := len(list(FlowsOptions{Service: &web})); n != 20 {
-		t.Errorf("%d flows to port 80", n)
-	}
-	if n := len(list(FlowsOptions{Service: ptr(service(t, "192.0.2.1/tcp"))})); n != 30 {
-		t.Errorf("%d flows to all ports", n)
+	for _, tt := range []struct {
+		name string
+		o    FlowsOptions
+		want int
+	}{
+		{"all", FlowsOptions{}, 31},
+		{"-n 7", FlowsOptions{Limit: 7}, 7},
+		{"to port 80", FlowsOptions{Service: &web}, 20},
+		{"to all ports", FlowsOptions{Service: ptr(service(t, "192.0.2.1/tcp"))}, 30},
+		{"of a network without clients", FlowsOptions{Client: netip.MustParsePrefix("198.51.100.0/24")}, 0},
+	} {
+		if got := len(list(tt.o)); got != tt.want {
+			t.Errorf("%s: %d flows, want %d", tt.name, got, tt.want)
+		}
 	}
 	one, two := list(FlowsOptions{Backend: netip.MustParseAddr("10.0.0.11"), Service: ptr(service(t, "192.0.2.1/tcp"))}), list(FlowsOptions{Backend: netip.MustParseAddr("10.0.0.12")})
 	if len(one)+len(two) != 30 || len(one) == 0 || len(two) == 0 {
@@ -217,9 +221,6 @@ func TestFlows(t *testing.T) {
 	if len(got) != 1 || got[0] != (Flow{Client: "[2001:db8:9::9]:4321", Service: "[2001:db8::1]:53/udp", Backend: "10.0.0.11", State: "udp", Idle: got[0].Idle}) {
 		t.Errorf("got %+v", got)
 	}
-	if n := len(list(FlowsOptions{Client: netip.MustParsePrefix("198.51.100.0/24")})); n != 0 {
-		t.Errorf("%d flows of nobody", n)
-	}
 	var out bytes.Buffer
 	must(t, Flows(FlowsOptions{Client: netip.MustParsePrefix("203.0.113.1/32")}, &out))
 	lines := strings.Split(out.String(), "\n")
@@ -228,7 +229,7 @@ func TestFlows(t *testing.T) {
 		t.Errorf("got\n%s", out.String())
 	}
 
-	// A backend goes; its flows are shown as nobody's.
+	// The flows of a deleted backend are counted without one.
 	must(t, lb.Edit(b.inst, func(s *lb.State) error {
 		for n := range s.VIPs {
 			if s.VIPs[n].Service == service(t, "192.0.2.1/tcp") {

@@ -22,7 +22,8 @@ func sysctl(t *testing.T, name, value string) {
 	must(t, os.WriteFile("/proc/sys/net/"+name, []byte(value), 0))
 }
 
-// TestExplainUnserved has VIPs without backends, whose addresses lead here and there: what is said is what happens.
+// TestExplainUnserved has VIPs without backends, and changes the routes to their addresses. Packets are explained before they are
+// sent.
 func TestExplainUnserved(t *testing.T) {
 	for mode, unclaimed := range map[string]lbplane.Unclaimed{
 		"reject": lbplane.Reject, "drop": lbplane.Drop, "pass": lbplane.Pass,
@@ -34,23 +35,23 @@ func TestExplainUnserved(t *testing.T) {
 			drop := map[bool]string{true: "pass lb-empty", false: "drop lb-empty"}[mode == "pass"]
 			const pass = "pass lb-empty"
 			unclaimed := map[string]string{"reject": "fwd lb-unreachable", "drop": "drop lb-unclaimed", "pass": " "}[mode]
-			const left = " " // to the next stage
+			const next = " " // to the next stage
 			for _, step := range []struct {
 				what   string
 				change func()
 				want   string
-				other  string // of another port
+				other  string // for another port or protocol
 			}{
 				{"forwarding off", func() {
 					ip(t, "route add 192.0.2.10 via 10.0.0.11 dev out0")
 					ip(t, "route add 2001:db8::10 via fd00::11 dev out0")
-				}, pass, left},
-				{"a way", func() {
+				}, pass, next},
+				{"a route", func() {
 					for _, s := range []string{"ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding"} {
 						sysctl(t, s, "1")
 					}
 				}, drop, unclaimed},
-				{"a way back", func() {
+				{"a route back", func() {
 					ip(t, "addr add 10.1.0.1/24 dev lb0")
 					ip(t, "route replace 192.0.2.10 dev lb0")
 					ip(t, "route replace 2001:db8::10 dev lb0")
@@ -60,20 +61,20 @@ func TestExplainUnserved(t *testing.T) {
 					ip(t, "-6 route del 2001:db8::10")
 					ip(t, "route add blackhole 192.0.2.10")
 					ip(t, "-6 route add blackhole 2001:db8::10")
-				}, pass, left},
+				}, pass, next},
 				{"its own address", func() {
 					ip(t, "addr add 192.0.2.10/32 dev lo")
 					ip(t, "addr add 2001:db8::10/128 dev lo nodad")
 					for !strings.Contains(ipOut(t, "-6 route show table local"), "2001:db8::10") {
-						time.Sleep(time.Millisecond) // the kernel makes that route later, also without DAD
+						time.Sleep(time.Millisecond) // the kernel adds that route with a delay, also without DAD
 					}
-				}, pass, left},
+				}, pass, next},
 			} {
 				step.change()
 				for to, want := range map[string]string{
 					"192.0.2.10:80/tcp": step.want, "[2001:db8::10]:53/udp": step.want,
 					"192.0.2.10:81/tcp": step.other, "192.0.2.10:80/udp": step.other, "[2001:db8::10]:53/tcp": step.other,
-					"192.0.2.11:80/tcp": left,
+					"192.0.2.11:80/tcp": next,
 				} {
 					client, to := netip.MustParseAddrPort("203.0.113.7:1234"), service(t, to)
 					if to.Addr.Is6() {
@@ -82,13 +83,13 @@ func TestExplainUnserved(t *testing.T) {
 					e, err := b.view.explain(to, client, "")
 					must(t, err)
 					if got := e.Verdict + " " + e.Reason; got != want {
-						t.Errorf("%s, %s: %q is said, want %q: %s", step.what, to, got, want, e.Text)
+						t.Errorf("%s, %s: explained as %q, want %q: %s", step.what, to, got, want, e.Text)
 					}
-					if want == left {
+					if want == next {
 						want = "pass other"
 					}
 					if got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); got != want {
-						t.Errorf("%s, %s: it left as %q, want %q", step.what, to, got, want)
+						t.Errorf("%s, %s: counted as %q, want %q", step.what, to, got, want)
 					}
 				}
 			}
@@ -96,7 +97,7 @@ func TestExplainUnserved(t *testing.T) {
 	}
 }
 
-// TestExplainUnanswered has sources that get no answer: the packet is dropped.
+// TestExplainUnanswered has packets from sources that get no answer. They are dropped.
 func TestExplainUnanswered(t *testing.T) {
 	b := newBed(t, lbplane.Options{RingSize: 17, Flows: 100}, vip(t, "192.0.2.10:80/tcp", nil), vip(t, "[2001:db8::10]:53/udp", nil))
 	sysctl(t, "ipv6/conf/lb0/disable_ipv6", "0")
@@ -109,7 +110,7 @@ func TestExplainUnanswered(t *testing.T) {
 		"203.0.113.7": "fwd lb-unreachable", "223.255.255.255": "fwd lb-unreachable",
 		"0.1.2.3": "drop lb-unclaimed", "127.0.0.1": "drop lb-unclaimed", "224.0.0.1": "drop lb-unclaimed", "255.255.255.255": "drop lb-unclaimed",
 		"2001:db8:9::7": "fwd lb-unreachable", "::1:0:0": "fwd lb-unreachable",
-		"::": "drop lb-unclaimed", "::1": "pass other", "ff02::1": "pass other", // the kernel does not send on what comes from the last two
+		"::": "drop lb-unclaimed", "::1": "pass other", "ff02::1": "pass other", // the kernel does not forward packets from the last two
 	} {
 		client, to := netip.AddrPortFrom(netip.MustParseAddr(client), 1234), service(t, "192.0.2.10:81/tcp")
 		if client.Addr().Is6() {
@@ -118,17 +119,17 @@ func TestExplainUnanswered(t *testing.T) {
 		e, err := b.view.explain(to, client, "")
 		must(t, err)
 		got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0))
-		said := e.Verdict + " " + e.Reason
-		if said == " " {
-			said = "pass other"
+		explained := e.Verdict + " " + e.Reason
+		if explained == " " {
+			explained = "pass other"
 		}
-		if said != got || got != want {
-			t.Errorf("from %s: %q is said, and it left as %q, want %q", client, said, got, want)
+		if explained != got || got != want {
+			t.Errorf("from %s: explained as %q, counted as %q, want %q", client, explained, got, want)
 		}
 	}
 }
 
-// TestExplainByInterface has one interface that the kernel forwards from, and one that it does not.
+// TestExplainByInterface has two interfaces. The kernel forwards packets that come in by lb0 alone.
 func TestExplainByInterface(t *testing.T) {
 	o := lbplane.Options{RingSize: 17, Flows: 100}
 	b := newBed(t, o, vip(t, "192.0.2.10:80/tcp", nil))
@@ -151,7 +152,7 @@ func TestExplainByInterface(t *testing.T) {
 		}
 	}
 	if got, _ := b.run(b.packet(client, to, &layers.TCP{ACK: true}, 0)); got != "drop lb-empty" {
-		t.Errorf("it left as %s", got)
+		t.Errorf("the packet was counted as %s", got)
 	}
 	other := service(t, "192.0.2.10:81/tcp")
 	for iface, want := range map[string]string{

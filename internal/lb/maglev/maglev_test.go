@@ -16,7 +16,7 @@ import (
 
 const size = 65537
 
-// backends gives n whose keys are addresses from 10.0.0.0 on.
+// backends returns n backends whose keys are addresses from 10.0.0.0 on.
 func backends(n int, weight func(i int) uint32) []Backend {
 	list := make([]Backend, n)
 	for i := range list {
@@ -42,19 +42,20 @@ func table(t *testing.T, size int, list []Backend) []int32 {
 	return got
 }
 
-// counts tells how many entries each of n backends owns.
+// counts returns how many entries each of n backends has.
 func counts(t *testing.T, table []int32, n int) []int {
 	t.Helper()
 	count := make([]int, n)
-	for at, owner := range table {
-		if owner < 0 || int(owner) >= n {
-			t.Fatalf("entry %d has owner %d of %d", at, owner, n)
+	for at, backend := range table {
+		if backend < 0 || int(backend) >= n {
+			t.Fatalf("entry %d has backend %d of %d", at, backend, n)
 		}
-		count[owner]++
+		count[backend]++
 	}
 	return count
 }
 
+// TestEqualShares has backends of equal weight, whose numbers of entries differ by one at most.
 func TestEqualShares(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 10, 99, 100, 333, 500, 655, 656, 979, 1000, 10000, size} {
 		count := counts(t, table(t, size, backends(n, equal)), n)
@@ -68,18 +69,19 @@ func TestEqualShares(t *testing.T) {
 	}
 }
 
+// TestWeightedShares checks that shares of the table are as the weights.
 func TestWeightedShares(t *testing.T) {
 	for name, c := range map[string]struct {
 		n      int
 		weight func(i int) uint32
-		within float64 // entries
+		within float64 // largest deviation, in entries
 	}{
 		"equal":            {100, func(int) uint32 { return 7 }, 1},
 		"1 to 3":           {1000, func(i int) uint32 { return uint32(1 + i%3) }, 1},
 		"1 to 100":         {100, func(i int) uint32 { return uint32(1 + i) }, 1},
 		"various":          {300, various, 1},
 		"one beside 1,000": {2, func(i int) uint32 { return []uint32{1, 1000}[i] }, 1},
-		// All of weight 1 round down from 43.29.
+		// The shares of weight 1 are 43.29 entries, and all of them are rounded down.
 		"one of 1,014 beside 500": {501, func(i int) uint32 { return []uint32{1014, 1}[min(i, 1)] }, 150},
 		"largest":                 {3, func(i int) uint32 { return []uint32{math.MaxUint32, math.MaxUint32 - 1, 1}[i] }, 1},
 		"far below one entry":     {655, func(i int) uint32 { return []uint32{math.MaxUint32, 1}[min(i, 1)] }, size / 100},
@@ -97,7 +99,8 @@ func TestWeightedShares(t *testing.T) {
 	}
 }
 
-// paper fills a table as section 3.4 says it: all permutations first, then rounds in which everybody has one turn.
+// paper fills a table as section 3.4 of the paper does: in rounds in which each backend takes the next free entry of its
+// permutation.
 func paper(t *testing.T, size int, list []Backend) []int32 {
 	t.Helper()
 	walks, err := walksOf(uint32(size), list)
@@ -138,8 +141,8 @@ func TestEqualWeightsAreAsInThePaper(t *testing.T) {
 	}
 }
 
-// disruption compares tables of the same n backends: how many entries have another owner, and how many that
-// would be at the least with these shares.
+// disruption compares tables of the same n backends. It returns how many entries have another backend, and how many would have
+// one at least with these shares.
 func disruption(t *testing.T, a, b []int32, n int) (changed, least int) {
 	t.Helper()
 	before, after := counts(t, a, n), counts(t, b, n)
@@ -154,8 +157,8 @@ func disruption(t *testing.T, a, b []int32, n int) (changed, least int) {
 	return changed, least
 }
 
-// TestDisruption bounds the part of the table that changes without need. The bounds are what was found, and a
-// quarter more: equal weights fill the table as the paper does, so this is what its algorithm gives.
+// TestDisruption bounds the part of the table that changes without need. The bounds are the measured values and a quarter more.
+// With equal weights this is the disruption of the paper's algorithm.
 func TestDisruption(t *testing.T) {
 	half := func(w uint32) uint32 { return w / 2 }
 	double := func(w uint32) uint32 { return w * 2 }
@@ -166,7 +169,7 @@ func TestDisruption(t *testing.T) {
 		weight  func(int) uint32
 		touched int
 		change  func(uint32) uint32
-		extra   float64 // percent of the table, the mean of some tries
+		extra   float64 // bound of the mean of all tries, in percent of the table
 	}{
 		{"one of 10 goes", 10, equal, 1, gone, 0.4},
 		{"one of 100 goes", 100, equal, 1, gone, 0.7},
@@ -187,7 +190,7 @@ func TestDisruption(t *testing.T) {
 				for _, i := range rnd.Perm(c.n)[:c.touched] {
 					list[i].Weight = c.change(list[i].Weight)
 				}
-				// There and back is as far, so this is what adding them changes too.
+				// The way back changes as many entries, so this holds for adding backends too.
 				changed, least := disruption(t, before, table(t, size, list), c.n)
 				if least == 0 {
 					t.Fatal("nothing had to change")
@@ -204,16 +207,16 @@ func TestDisruption(t *testing.T) {
 	}
 }
 
-// owners are the keys in a table's entries.
-func owners(table []int32, list []Backend) []string {
+// keysOf returns the keys of the backends in a table's entries.
+func keysOf(table []int32, list []Backend) []string {
 	keys := make([]string, len(table))
-	for at, owner := range table {
-		keys[at] = string(list[owner].Key)
+	for at, backend := range table {
+		keys[at] = string(list[backend].Key)
 	}
 	return keys
 }
 
-// TestSets takes random sets: order and scale must not matter, nor backends of weight 0.
+// TestSets has random sets of backends. Their order, a common factor of the weights and backends of weight 0 make no difference.
 func TestSets(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -224,7 +227,7 @@ func TestSets(t *testing.T) {
 			list[i].Key = append(list[i].Key, make([]byte, rnd.IntN(13))...)
 		}
 		list[0].Weight = 1
-		want := owners(table(t, size, list), list)
+		want := keysOf(table(t, size, list), list)
 		for name, change := range map[string]func([]Backend) []Backend{
 			"another order": func(l []Backend) []Backend {
 				rnd.Shuffle(len(l), func(i, j int) { l[i], l[j] = l[j], l[i] })
@@ -242,8 +245,8 @@ func TestSets(t *testing.T) {
 			},
 		} {
 			other := change(slices.Clone(list))
-			if got := owners(table(t, size, other), other); !slices.Equal(got, want) {
-				t.Fatalf("seed %d, %s: other owners", seed, name)
+			if got := keysOf(table(t, size, other), other); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, %s: another table", seed, name)
 			}
 		}
 		for i, n := range counts(t, table(t, size, list), len(list)) {
@@ -254,7 +257,7 @@ func TestSets(t *testing.T) {
 	}
 }
 
-// TestGolden pins owners. They must never change: balancers of two versions stand side by side.
+// TestGolden pins tables. They must never change, because load balancers of two versions may share VIPs.
 func TestGolden(t *testing.T) {
 	list := []Backend{{[]byte("a"), 1}, {[]byte("b"), 2}, {[]byte("c"), 3}, {[]byte("d"), 0}}
 	if got, want := fmt.Sprint(table(t, 31, list)), "[2 0 1 2 1 0 2 2 2 1 2 1 1 0 2 2 2 1 2 1 2 2 2 2 0 1 2 1 0 1 2]"; got != want {
@@ -270,6 +273,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestRefused wants errors for wrong sizes and sets of backends.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		size int
