@@ -82,14 +82,14 @@ func parseCommunity(text string) (uint32, error) {
 func (p *Plan) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
 	o := lb.Options{Instance: inst, Log: log}
 	if p.bgp == nil {
-		// That there are none is told too: nobody has to guess.
+		// Publish that there are no sessions, so that readers need not take them for unknown.
 		stop := publish(ctx, inst, func() []bgpstate.Session { return nil }, log)
 		defer stop()
 		return lb.Run(ctx, o)
 	}
 	bgp := *p.bgp
 	bgp.Log = log
-	// It ends after what it announces has been withdrawn, or the last of what is not to be kept, and so not with ctx.
+	// The speaker must outlive ctx, because lb.Run and Close withdraw prefixes after ctx has ended.
 	speaker, err := announce.Start(context.WithoutCancel(ctx), bgp)
 	if err != nil {
 		return err
@@ -117,14 +117,14 @@ func publish(ctx context.Context, inst *datapath.Instance, sessions func() []bgp
 		writer := runstate.NewWriter(bgpstate.Kind, inst.NetNS(), inst.Name())
 		defer writer.Close()
 		var last []bgpstate.Session
-		var plane uint64 // that last was written for: another one comes when this was detached and is attached again
+		var plane uint64 // the ID that last was written for; it changes when the data plane is detached and attached again
 		var failed bool
 		for {
 			now, id := sessions(), inst.ID()
 			if id != 0 && (id != plane || !reflect.DeepEqual(now, last)) {
 				err := writer.Write(id, now)
 				if err != nil && !failed {
-					log.Warn("'culvert lb show' cannot tell of BGP", "err", err)
+					log.Warn("the state of the BGP sessions cannot be published for 'culvert lb show'", "err", err)
 				}
 				if failed = err != nil; !failed {
 					last, plane = now, id

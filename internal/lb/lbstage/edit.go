@@ -10,7 +10,7 @@ import (
 
 // Edit is a change of VIPs and backends by hand.
 type Edit struct {
-	// Change changes the state of the load balancer. What it leaves is in force once it has been checked.
+	// Change changes the state of the load balancer. The changed state is written once it has been checked.
 	Change func(*lb.State) error
 }
 
@@ -36,7 +36,7 @@ func (Stage) Now(inst *datapath.Instance) (stage.Checker, error) {
 	return edited{s.VIPs}, nil
 }
 
-// edited are the VIPs of a data plane, whoever made them.
+// edited has all VIPs of a data plane, those of the file and those made by hand.
 type edited struct{ vips []lb.VIP }
 
 // Name implements stage.Checker.

@@ -26,7 +26,7 @@ type Plan struct {
 	bgp     *announce.Options // nil if nothing is announced
 	file    *Table            // nil for a file without the table
 	kept    bool              // the file has no table, but there are VIPs made by hand
-	gone    []string          // names of what an earlier file had, if the load balancer is turned off
+	gone    []string          // names of the VIPs of an earlier file, if the load balancer is turned off
 }
 
 // Compile compiles the [lb] table of a file. Errors have the position in the file.
@@ -78,7 +78,7 @@ func Compile(f stage.File) (*Plan, error) {
 	return p, err
 }
 
-// duration is a duration in the file, and where its value goes.
+// duration is the text of a duration in the file, and a pointer to its value.
 type duration struct {
 	text  string
 	value *time.Duration
@@ -214,7 +214,7 @@ func (p *Plan) locate(err error) error {
 	if !errors.As(err, &at) {
 		return p.file.Locate("", err)
 	}
-	for n := len(p.state.VIPs) - 1; n >= 0; n-- { // of two that are equal, the second is the error
+	for n := len(p.state.VIPs) - 1; n >= 0; n-- { // if a VIP or backend is listed twice, the second one is the error
 		v := p.state.VIPs[n]
 		if v.Service != at.VIP {
 			continue

@@ -12,10 +12,10 @@ import (
 	"culvert/internal/stage"
 )
 
-// A connection that was opened by a SYN cookie is known to this host alone: a backend would answer its packets with
-// resets. So no service is both protected and a VIP.
+// Only this host knows of a connection that was opened by a SYN cookie. A backend would answer its packets with resets. So a
+// service cannot be both protected and a VIP.
 
-// protectedVIP returns the first protected service that is a VIP's.
+// protectedVIP returns the first protected service that a VIP has too, and that VIP.
 func protectedVIP(services []netip.AddrPort, vips []lb.VIP) (s netip.AddrPort, vip lb.Service, found bool) {
 	for _, s := range services {
 		at := slices.IndexFunc(vips, func(v lb.VIP) bool {
@@ -29,7 +29,7 @@ func protectedVIP(services []netip.AddrPort, vips []lb.VIP) (s netip.AddrPort, v
 	return s, vip, false
 }
 
-// refuseProtected is the error of a service that is both.
+// refuseProtected returns an error if a service is both protected and a VIP.
 func refuseProtected(services []netip.AddrPort, vips []lb.VIP) error {
 	if s, vip, found := protectedVIP(services, vips); found {
 		return fmt.Errorf("%s cannot be protected by SYN cookies and be VIP %s at once: its backends would reset connections that they "+
@@ -44,7 +44,7 @@ type protector interface {
 	LocateService(inFile netip.AddrPort, err error) error
 }
 
-// checkProtected looks at what the file has and at what was made by hand on the data plane that runs.
+// checkProtected returns an error if a VIP is protected, by the file or by hand on the running data plane.
 func checkProtected(s stage.Situation, vips []lb.VIP) error {
 	for _, plan := range s.Stages {
 		p, ok := plan.(protector)

@@ -19,15 +19,16 @@ import (
 )
 
 const (
-	// stateDir is where a machine keeps what it has made up, unless systemd's StateDirectory= names another place.
+	// stateDir has the files that culvert generates on a machine, unless systemd's StateDirectory= names another directory.
 	stateDir = "/var/lib/culvert"
 	seedName = "lb-seed"
-	// seedBytes are more than the rings' hash can use (6 words).
+	// seedBytes is the length of new seeds, which have more bits than the key of the rings' hash (6 words).
 	seedBytes = 32
-	// publicSeed was every machine's once: whoever has read this can compute which flows meet on a backend.
+	// publicSeed was once the default. Anybody can compute which flows have the same backend with it.
 	publicSeed = "culvert"
 )
 
+// seedPath returns the path of the file with this machine's seed.
 func seedPath() string {
 	dir := stateDir
 	if dirs := os.Getenv("STATE_DIRECTORY"); dirs != "" {
@@ -36,7 +37,7 @@ func seedPath() string {
 	return filepath.Join(dir, seedName)
 }
 
-// readSeed returns the seed of this machine's load balancers and where it is kept. The seed is "" if there is none yet.
+// readSeed returns the seed of this machine's load balancers and the path of its file. The seed is "" if there is no file.
 func readSeed() (seed, path string, err error) {
 	path = seedPath()
 	text, err := trust.Secret(path)
@@ -52,14 +53,14 @@ func readSeed() (seed, path string, err error) {
 	return seed, path, nil
 }
 
-// newSeed returns a random seed. No file has it.
+// newSeed returns a random seed.
 func newSeed() string {
 	var b [seedBytes]byte
 	_, _ = rand.Read(b[:]) // it never fails (crypto/rand)
 	return base64.StdEncoding.EncodeToString(b[:])
 }
 
-// writeSeed makes the file with this machine's seed. It returns fs.ErrExist if there is one already.
+// writeSeed creates the file with this machine's seed. It returns fs.ErrExist if the file exists.
 func writeSeed(path, seed string) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -80,11 +81,11 @@ func writeSeed(path, seed string) (err error) {
 	return os.Link(f.Name(), path)
 }
 
-// seed fills in the key of the rings: from the file's text, or this machine's own. made is a seed that has been made up and is
-// to be written once the plan is in force; it is "" if there is none.
+// seed sets the key of the rings, from the seed in the file or this machine's seed. If there is none, made is a new seed, to be
+// written once the plan is in force. Otherwise made is "".
 func (p *Plan) seed(log *slog.Logger) (made string, err error) {
 	if p.file == nil {
-		return "", nil // what runs has one
+		return "", nil // keep uses the seed of the running load balancer
 	}
 	text := p.file.Seed
 	switch {
@@ -104,7 +105,7 @@ func (p *Plan) seed(log *slog.Logger) (made string, err error) {
 	return made, nil
 }
 
-// keepSeed writes a seed that was made up for a start that is not refused any more.
+// keepSeed writes a new seed, at a time when the start cannot be refused any more. It does nothing for "".
 func keepSeed(made string, log *slog.Logger) error {
 	if made == "" {
 		return nil
@@ -122,7 +123,7 @@ func keepSeed(made string, log *slog.Logger) error {
 	return nil
 }
 
-// seedWords makes the key of rings from the seed's text: the same on all machines.
+// seedWords returns the key of the rings for the text of a seed. It is the same on all machines.
 func seedWords(text string) (words [6]uint32) {
 	sum := sha256.Sum256([]byte(text))
 	for n := range words {

@@ -12,13 +12,13 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// usedSeed is the seed that a running load balancer uses.
+// usedSeed is the name of a running load balancer and the ID of its seed.
 type usedSeed struct {
 	router, id string
 }
 
-// ShowSeed writes this machine's seed to out, for the other machines of its VIPs. It makes one if there is none and no load
-// balancer runs. It returns an error if only load balancers with other seeds run here, since no other machine needs the
+// ShowSeed writes this machine's seed to out, for the other machines with its VIPs. It creates a seed if there is none and no
+// load balancer runs. It returns an error if only load balancers with other seeds run here, since no other machine needs the
 // file's seed then.
 func ShowSeed(out, errs io.Writer) error {
 	seed, path, err := readSeed()
@@ -56,7 +56,7 @@ func ShowSeed(out, errs io.Writer) error {
 	return err
 }
 
-// makeSeed writes a new seed and returns it. Of two processes at once the first one's stays.
+// makeSeed writes a new seed and returns it. If another process has written one meanwhile, makeSeed returns that.
 func makeSeed(path string, errs io.Writer) (string, error) {
 	err := writeSeed(path, newSeed())
 	switch {
@@ -69,7 +69,7 @@ func makeSeed(path string, errs io.Writer) (string, error) {
 	return seed, err
 }
 
-// usedSeeds returns the seeds of the load balancers of this network namespace.
+// usedSeeds returns the IDs of the seeds of all running load balancers of this network namespace.
 func usedSeeds() (used []usedSeed, err error) {
 	all, err := datapath.ListHere()
 	if err != nil {
@@ -84,5 +84,5 @@ func usedSeeds() (used []usedSeed, err error) {
 	return used, nil
 }
 
-// seedID is the ID of a seed's text, as 'culvert lb show' has it.
+// seedID returns the ID that 'culvert lb show' shows for a seed.
 func seedID(text string) string { return lbplane.Options{Seed: seedWords(text)}.SeedID() }

@@ -25,7 +25,7 @@ func (Stage) Name() string { return lbplane.Stage }
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
 
-// Plan implements stage.Stage. A file without [lb] has a plan too: VIPs made by hand stay, those of an earlier file are
+// Plan implements stage.Stage. A file without [lb] has a plan too: VIPs made by hand are kept, and those of an earlier file are
 // deleted.
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }
 
@@ -99,7 +99,7 @@ type prepared struct {
 	*Plan
 	start stage.Start
 	inst  *datapath.Instance
-	// madeSeed is a new seed of this machine, which is written once nothing can be refused any more; "" if there is none.
+	// madeSeed is a new seed of this machine, which is written once the start cannot be refused any more, or "".
 	madeSeed string
 }
 
@@ -124,9 +124,9 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 		}
 		return rest()
 	}
-	err := then
+	commit := then
 	if p.On() {
-		err = func() error {
+		commit = func() error {
 			return lb.EditThen(inst, func(s *lb.State) error {
 				merged, err := p.merge(*s)
 				gone = lb.Gone(*s, merged)
@@ -135,7 +135,7 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 			}, then)
 		}
 	}
-	if err := err(); err != nil {
+	if err := commit(); err != nil {
 		return err
 	}
 	if len(gone) > 0 {
