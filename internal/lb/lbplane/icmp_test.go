@@ -46,9 +46,24 @@ func TestEcho(t *testing.T) {
 	for _, c := range []struct {
 		from, to, none string
 		ask, answer    byte
+		badSources     []string
+		fragments      map[string]func(frame []byte) []byte
 	}{
-		{"203.0.113.7", "192.0.2.1", "192.0.2.2", 8, 0},
-		{"2001:db8:7::7", "2001:db8::1", "2001:db8::2", 128, 129},
+		{
+			"203.0.113.7", "192.0.2.1", "192.0.2.2", 8, 0,
+			[]string{"0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"},
+			map[string]func([]byte) []byte{
+				"first fragment": func(f []byte) []byte { return fragment4(f, 0, true) },
+				"last fragment":  func(f []byte) []byte { return fragment4(f, 8, false) },
+			},
+		},
+		{
+			"2001:db8:7::7", "2001:db8::1", "2001:db8::2", 128, 129,
+			[]string{"::", "::1", "ff02::1"},
+			map[string]func([]byte) []byte{
+				"first fragment": func(f []byte) []byte { return fragment6(f, 0, true, 1) },
+			},
+		},
 	} {
 		data := bytes.Repeat([]byte("pinging"), 30)
 		// The first bytes of the data bring the checksum to each edge case of its arithmetic.
@@ -70,26 +85,23 @@ func TestEcho(t *testing.T) {
 				}
 			}
 		}
-		b.expectUnchanged(b.icmp(c.from, c.none, c.ask, 0, 7, data), "pass other")
-		b.expectUnchanged(b.icmp(c.from, c.to, c.ask, 1, 7, data), "pass other")
-		b.expectUnchanged(b.icmp(c.from, c.to, c.answer, 0, 7, data), "pass other")
 		good := b.icmp(c.from, c.to, c.ask, 0, 7, data)
-		if c.ask == 8 {
-			for _, src := range []string{"0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"} {
-				b.expectUnchanged(b.icmp(src, c.to, c.ask, 0, 7, data), "pass other")
-			}
-			b.expectUnchanged(fragment4(good, 0, true), "pass other")
-			b.expectUnchanged(fragment4(good, 8, false), "pass other")
-		} else {
-			for _, src := range []string{"::", "::1", "ff02::1"} {
-				b.expectUnchanged(b.icmp(src, c.to, c.ask, 0, 7, data), "pass other")
-			}
-			b.expectUnchanged(fragment6(good, 0, true, 1), "pass other")
+		cases := []packetCase{
+			{"another address", b.icmp(c.from, c.none, c.ask, 0, 7, data), "pass other"},
+			{"another code", b.icmp(c.from, c.to, c.ask, 1, 7, data), "pass other"},
+			{"an echo reply", b.icmp(c.from, c.to, c.answer, 0, 7, data), "pass other"},
 		}
-		// The packet ends within the ICMP header.
-		for n := range 8 {
-			b.expectUnchanged(b.changed(good, func(f []byte) { setIPLen(f, n) }), "pass other")
+		for _, src := range c.badSources {
+			cases = append(cases, packetCase{"from " + src, b.icmp(src, c.to, c.ask, 0, 7, data), "pass other"})
 		}
+		for name, fragment := range c.fragments {
+			cases = append(cases, packetCase{name, fragment(good), "pass other"})
+		}
+		for n := range 8 { // the packet ends within the ICMP header
+			short := b.changed(good, func(f []byte) { setIPLen(f, n) })
+			cases = append(cases, packetCase{fmt.Sprintf("%d bytes", n), short, "pass other"})
+		}
+		b.expectAllUnchanged(cases)
 	}
 }
 
@@ -200,41 +212,49 @@ func TestTooBigDropped(t *testing.T) {
 		b.must(b.inst.Map(bpfobj.PipelineMapLimits).Put(bpfobj.PipelineReasonXMIT_LB_TOO_BIG.Index(), l))
 	}
 	limit(bpfobj.PipelineLimit{}) // no limit before the last lines
-	big := b.packet(client4, vip4, &layers.UDP{}, make([]byte, 1470))
-	b.expect(big, tell)
-	b.expect(fragment4(big, 0, false), tell) // without DF: a router may fragment it, the load balancer does not
-	b.expect(fragment4(big, 0, true), tell)
-	both := b.changed(fragment4(big, 0, true), func(f []byte) {
+	big4 := b.packet(client4, vip4, &layers.UDP{}, make([]byte, 1470))
+	big6 := b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1440))
+	dfFragment := b.changed(fragment4(big4, 0, true), func(f []byte) {
 		f[20] |= 0x40
 		f[24], f[25] = 0, 0
 		binary.BigEndian.PutUint16(f[24:], ^testbed.OnesSum(f[14:34]))
 	})
-	b.expect(both, tell)
-	b.expectUnchanged(fragment4(both, 1480, false), drop)
-	b.expectUnchanged(fragment4(big, 1480, false), drop)
-	for _, src := range []string{"0.0.0.1:5", "127.0.0.1:5", "239.0.0.1:5"} {
-		b.expectUnchanged(b.packet(src, vip4, &layers.UDP{}, make([]byte, 1470)), drop)
+	for name, frame := range map[string][]byte{
+		"IPv4":                         big4,
+		"IPv4 without DF":              fragment4(big4, 0, false), // a router may fragment it, but the load balancer does not
+		"IPv4, first fragment":         fragment4(big4, 0, true),
+		"IPv4, first fragment with DF": dfFragment,
+		"IPv6":                         big6,
+		"IPv6, first fragment":         fragment6(big6, 0, true, 5),
+	} {
+		if _, _, got := b.run(frame); got != tell {
+			t.Errorf("%s: it was counted as %q, want %q", name, got, tell)
+		}
 	}
-	big6 := b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1440))
-	b.expect(big6, tell)
-	b.expect(fragment6(big6, 0, true, 5), tell)
-	b.expectUnchanged(fragment6(big6, 1480, false, 5), drop)
+	b.expectAllUnchanged([]packetCase{
+		{"IPv4, last fragment", fragment4(big4, 1480, false), drop},
+		{"IPv4, last fragment after one with DF", fragment4(dfFragment, 1480, false), drop},
+		{"IPv4, from 0/8", b.packet("0.0.0.1:5", vip4, &layers.UDP{}, make([]byte, 1470)), drop},
+		{"IPv4, from loopback", b.packet("127.0.0.1:5", vip4, &layers.UDP{}, make([]byte, 1470)), drop},
+		{"IPv4, from multicast", b.packet("239.0.0.1:5", vip4, &layers.UDP{}, make([]byte, 1470)), drop},
+		{"IPv6, last fragment", fragment6(big6, 1480, false, 5), drop},
+	})
 	// The MTU of IPv6 is at least 1280 bytes, so no sender can be told to send less.
 	b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.MTU = 1280 })
 	b.expectUnchanged(b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1280-48)), drop)
 	over := b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1281-48))
 	_, out, _ := b.run(over)
 	if _, _, mtu, _, err := checkReply(over, out); err != nil || mtu != 1280 {
-		t.Fatalf("told %d: %v", mtu, err)
+		t.Fatalf("the answer has MTU %d: %v", mtu, err)
 	}
 	// An ICMP error is not answered.
 	quoted := b.packet(vip4, client4, &layers.UDP{}, make([]byte, 1300))[14:]
 	b.expectUnchanged(b.icmp("198.51.100.9", "192.0.2.1", 3, 4, 1400, quoted), drop)
 	// The limit is used up.
 	limit(bpfobj.PipelineLimit{Interval: 1e15, Burst: 1})
-	b.expect(big, tell) // from the share of the interface
-	b.expect(big, tell) // from the share of all interfaces
-	b.expectUnchanged(big, drop)
+	b.expect(big4, tell) // from the share of the interface
+	b.expect(big4, tell) // from the share of all interfaces
+	b.expectUnchanged(big4, drop)
 }
 
 // TestICMPErrors sends ICMP errors about packets of a VIP. They go to the backend that has the flow or would get it.
@@ -242,19 +262,20 @@ func TestICMPErrors(t *testing.T) {
 	b := newBed(t, Options{})
 	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "fd00::12", func(m *Backend) { m.Encap = GUE })
 	vips := []struct {
-		number              uint32
 		client, to, address string
 		proto               uint8
+		allPorts            bool
 	}{
-		{0, client4, "192.0.2.1:80", "192.0.2.1:80", protoTCP},
-		{1, client6, "[2001:db8::1]:80", "[2001:db8::1]:80", protoTCP},
-		{2, client4, "192.0.2.1:80", "192.0.2.1:80", protoUDP},
-		{3, client6, "[2001:db8::1]:80", "[2001:db8::1]:80", protoUDP},
-		{4, client4, "192.0.2.5:777", "192.0.2.5:0", protoTCP},
-		{5, client6, "[2001:db8::5]:777", "[2001:db8::5]:0", protoUDP},
+		{client4, "192.0.2.1:80", "192.0.2.1:80", protoTCP, false},
+		{client6, "[2001:db8::1]:80", "[2001:db8::1]:80", protoTCP, false},
+		{client4, "192.0.2.1:80", "192.0.2.1:80", protoUDP, false},
+		{client6, "[2001:db8::1]:80", "[2001:db8::1]:80", protoUDP, false},
+		{client4, "192.0.2.5:777", "192.0.2.5:0", protoTCP, true},
+		{client6, "[2001:db8::5]:777", "[2001:db8::5]:0", protoUDP, true},
 	}
-	for _, v := range vips {
-		b.vip(v.number, v.address, v.proto, []Backend{one, two})
+	for n, v := range vips {
+		number := uint32(n)
+		b.vip(number, v.address, v.proto, []Backend{one, two})
 		transport := func() serializable {
 			if v.proto == protoTCP {
 				return &layers.TCP{ACK: true}
@@ -272,13 +293,13 @@ func TestICMPErrors(t *testing.T) {
 		byRing := b.expectSent(asked(types[0], quoted), "fwd lb-icmp", one, two)
 		backend := b.expectSent(in, "fwd lb-new", one, two)
 		if byRing.ID != backend.ID {
-			t.Fatalf("VIP %d: errors go to %v, packets to %v", v.number, byRing.Addr, backend.Addr)
+			t.Fatalf("VIP %d: errors go to %v, packets to %v", number, byRing.Addr, backend.Addr)
 		}
 		other := one
 		if backend.ID == one.ID {
 			other = two
 		}
-		b.ring(v.number, []Backend{other})
+		b.ring(number, []Backend{other})
 		l3 := len(quoted) - 600 - map[uint8]int{protoTCP: 20, protoUDP: 8}[v.proto]
 		for _, typ := range types {
 			for _, n := range []int{l3 + 8, l3 + 9, 100, 500} {
@@ -286,32 +307,40 @@ func TestICMPErrors(t *testing.T) {
 				b.expectSent(tagged(asked(typ, quoted[:n]), 5), "fwd lb-icmp", backend)
 			}
 		}
-		for n := range l3 + 8 {
-			b.expectUnchanged(asked(types[0], quoted[:n]), "pass other") // cut off
+		quote := func(typ byte, change func(q []byte)) []byte { // a changed quotation
+			return b.changed(asked(typ, quoted), func(f []byte) { change(f[14+l3+8:]) })
 		}
-		for what, change := range map[string]func(q []byte){
-			"another port":     func(q []byte) { q[l3+1] ^= 3; q[l3] ^= 0x40 },
-			"another protocol": func(q []byte) { q[map[int]int{20: 9, 40: 6}[l3]] = 132 },
-			"another address":  func(q []byte) { q[map[int]int{20: 15, 40: 23}[l3]] ^= 1 },
-			"another version":  func(q []byte) { q[0] ^= 0x30 },
-		} {
-			if what == "another port" && v.number > 3 {
-				continue // the VIP has all ports
-			}
-			b.expectUnchanged(b.changed(asked(types[0], quoted), func(f []byte) { change(f[14+l3+8:]) }), "pass other")
+		var cases []packetCase
+		for n := range l3 + 8 {
+			cases = append(cases, packetCase{fmt.Sprintf("%d bytes quoted", n), asked(types[0], quoted[:n]), "pass other"})
+		}
+		protocolAt, addressAt := 9, 15
+		if l3 == 40 {
+			protocolAt, addressAt = 6, 23
+		}
+		cases = append(cases,
+			packetCase{"another protocol", quote(types[0], func(q []byte) { q[protocolAt] = 132 }), "pass other"},
+			packetCase{"another address", quote(types[0], func(q []byte) { q[addressAt] ^= 1 }), "pass other"},
+			packetCase{"another version", quote(types[0], func(q []byte) { q[0] ^= 0x30 }), "pass other"},
+		)
+		if !v.allPorts {
+			cases = append(cases, packetCase{"another port", quote(types[0], func(q []byte) { q[l3+1] ^= 3; q[l3] ^= 0x40 }), "pass other"})
 		}
 		if l3 == 20 {
-			b.expectUnchanged(b.changed(asked(3, quoted), func(f []byte) { f[14+28] = 0x46 }), "pass other") // options
-			b.expectUnchanged(b.changed(asked(3, quoted), func(f []byte) { f[14+28+7] = 1 }), "pass other")  // not a first fragment
-			b.expectUnchanged(b.changed(asked(3, quoted), func(f []byte) { f[34] = 5 }), "pass other")       // redirect
-			b.expectUnchanged(fragment4(asked(3, quoted), 8, false), "pass other")
+			cases = append(cases,
+				packetCase{"options quoted", quote(3, func(q []byte) { q[0] = 0x46 }), "pass other"},
+				packetCase{"a later fragment quoted", quote(3, func(q []byte) { q[7] = 1 }), "pass other"},
+				packetCase{"a redirect", b.changed(asked(3, quoted), func(f []byte) { f[34] = 5 }), "pass other"},
+				packetCase{"a later fragment", fragment4(asked(3, quoted), 8, false), "pass other"},
+			)
 		} else {
-			b.expectUnchanged(b.changed(asked(2, quoted), func(f []byte) { f[14+48+6] = 0 }), "pass other") // hop-by-hop
+			cases = append(cases, packetCase{"hop-by-hop options quoted", quote(2, func(q []byte) { q[6] = 0 }), "pass other"})
 		}
-		events, err := b.event(v.number, bpfobj.PipelineLbEventLB_EVENT_ICMP)
+		b.expectAllUnchanged(cases)
+		events, err := b.event(number, bpfobj.PipelineLbEventLB_EVENT_ICMP)
 		b.must(err)
 		if want := uint64(1 + 8*len(types)); events != want {
-			t.Errorf("VIP %d counts %d errors, want %d", v.number, events, want)
+			t.Errorf("VIP %d counts %d errors, want %d", number, events, want)
 		}
 	}
 }
