@@ -32,12 +32,12 @@ func (r *recorder) note(format string, args ...any) error {
 	return nil
 }
 
-func (r *recorder) SetBackend(m lbplane.Backend) error {
-	r.backends[m.ID.Number()] = m
-	if !m.Used {
-		return r.note("backend %d gone", m.ID.Number())
+func (r *recorder) SetBackend(backend lbplane.Backend) error {
+	r.backends[backend.ID.Number()] = backend
+	if !backend.Used {
+		return r.note("backend %d gone", backend.ID.Number())
 	}
-	return r.note("backend %d", m.ID.Number())
+	return r.note("backend %d", backend.ID.Number())
 }
 
 func (r *recorder) SetRing(vip uint32, ring []lbplane.BackendID) error {

@@ -112,8 +112,8 @@ func TestUnfinished(t *testing.T) {
 		t.Error("still unfinished")
 	}
 	deleted := before.VIPs[1]
-	if m, err := p.Backend(deleted.Backends[0].ID.Number()); err != nil || m.Used {
-		t.Errorf("the backend of the deleted VIP keeps its flows: %v: %+v", err, m)
+	if backend, err := p.Backend(deleted.Backends[0].ID.Number()); err != nil || backend.Used {
+		t.Errorf("the backend of the deleted VIP keeps its flows: %v: %+v", err, backend)
 	}
 	if ring, err := p.Ring(deleted.Number); err != nil || ring != nil {
 		t.Errorf("its ring is left: %v", err)
@@ -138,12 +138,12 @@ func TestUnfinishedLeftovers(t *testing.T) {
 	if err := Edit(inst, func(*State) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	m, err := p.Backend(gone.Number())
+	backend, err := p.Backend(gone.Number())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Used {
-		t.Errorf("a backend that was deleted keeps its flows: %+v", m)
+	if backend.Used {
+		t.Errorf("a backend that was deleted keeps its flows: %+v", backend)
 	}
 }
 
@@ -189,8 +189,8 @@ func TestCountersAreNew(t *testing.T) {
 		t.Errorf("%v: %+v", err, h)
 	}
 	edit(func(s *State) error { _, err := s.DeleteVIP(v.Service); return err })
-	if m, err := p.Backend(backend.Number()); err != nil || m.Used {
-		t.Errorf("%v: %+v", err, m)
+	if b, err := p.Backend(backend.Number()); err != nil || b.Used {
+		t.Errorf("%v: %+v", err, b)
 	}
 	edit(func(s *State) error { s.VIPs = []VIP{v}; return nil })
 	_, s = view(t, inst)

@@ -111,11 +111,11 @@ func (w *world) check() {
 		w.t.Errorf("the state is %q, %v", state, err)
 	}
 	var sum uint64
-	for _, m := range w.backends {
-		if got, err := w.plane.Backend(m.ID.Number()); err != nil || got != m {
-			w.t.Errorf("backend %+v, %v, was %+v", got, err, m)
+	for _, backend := range w.backends {
+		if got, err := w.plane.Backend(backend.ID.Number()); err != nil || got != backend {
+			w.t.Errorf("backend %+v, %v, was %+v", got, err, backend)
 		}
-		traffic, err := w.plane.Traffic(m.ID.Number())
+		traffic, err := w.plane.Traffic(backend.ID.Number())
 		w.must(err)
 		sum += traffic.Packets
 	}
@@ -222,8 +222,8 @@ func TestOffAndOn(t *testing.T) {
 		if vips, err := p.VIPs(); err != nil || len(vips) != 0 {
 			t.Errorf("VIPs %v, %v", vips, err)
 		}
-		if m, err := p.Backend(1); err != nil || m.Used {
-			t.Errorf("backend %+v, %v", m, err)
+		if backend, err := p.Backend(1); err != nil || backend.Used {
+			t.Errorf("backend %+v, %v", backend, err)
 		}
 		return p.Flows(func(f Flow) bool { t.Errorf("flow %+v", f); return true })
 	}

@@ -79,19 +79,19 @@ func (b *bed) must(err error) {
 // backend writes a backend of a VIP. It is reached over IPIP unless change says otherwise.
 func (b *bed) backend(number, vip uint32, addr string, change ...func(*Backend)) Backend {
 	b.t.Helper()
-	m := Backend{
+	backend := Backend{
 		ID: NewBackendID(number, 1), VIP: vip, Addr: netip.MustParseAddr(addr), Encap: IPIP, GUEPort: 6080, Used: true,
 		Hop: Hop{Port: b.out.Index, SrcMAC: [6]byte(b.out.HardwareAddr), DstMAC: [6]byte(backendMAC), MTU: 1500},
 	}
-	m.Source = netip.MustParsePrefix("10.200.0.0/16")
-	if m.Addr.Is6() {
-		m.Source = netip.MustParsePrefix("fd00:200::/64")
+	backend.Source = netip.MustParsePrefix("10.200.0.0/16")
+	if backend.Addr.Is6() {
+		backend.Source = netip.MustParsePrefix("fd00:200::/64")
 	}
 	for _, c := range change {
-		c(&m)
+		c(&backend)
 	}
-	b.must(b.plane.SetBackend(m))
-	return m
+	b.must(b.plane.SetBackend(backend))
+	return backend
 }
 
 // vip writes a VIP, and a ring that has the backends in turn.
@@ -217,9 +217,9 @@ func (b *bed) expectSent(frame []byte, reason string, backends ...Backend) Backe
 		b.t.Fatalf("it was counted as %q with action %d, want %q\n%x", got, action, reason, frame)
 	}
 	var err error
-	for _, m := range backends {
-		if err = checkForwarded(frame, out, m); err == nil {
-			return m
+	for _, backend := range backends {
+		if err = checkForwarded(frame, out, backend); err == nil {
+			return backend
 		}
 	}
 	b.t.Fatalf("%v\n%x\n%x", err, frame, out)

@@ -81,8 +81,8 @@ func (b *bed) runs(frames [][]byte, changes int, seen []int, change func(n int) 
 // of them, never by a mix.
 func TestBackendIsWhole(t *testing.T) {
 	b := newBed(t, Options{})
-	one := b.backend(1, 0, "10.0.0.11", func(m *Backend) {
-		m.Hop.SrcMAC, m.Hop.DstMAC = [6]byte{2, 1, 1, 1, 1, 1}, [6]byte{2, 1, 1, 1, 1, 2}
+	one := b.backend(1, 0, "10.0.0.11", func(backend *Backend) {
+		backend.Hop.SrcMAC, backend.Hop.DstMAC = [6]byte{2, 1, 1, 1, 1, 1}, [6]byte{2, 1, 1, 1, 1, 2}
 	})
 	two := one
 	two.Addr, two.Encap, two.GUEPort, two.Source = netip.MustParseAddr("fd00:ffff:ffff:ffff:ffff:ffff:ffff:22"), GUE, 7070, netip.MustParsePrefix("fd77:777::/96")
@@ -328,12 +328,12 @@ func countUp(p *Plane) error {
 		return err
 	}
 	n, _ := strconv.Atoi(string(b)) // the first state is empty
-	m, err := p.Backend(1)
+	backend, err := p.Backend(1)
 	if err != nil {
 		return err
 	}
-	m.GUEPort = uint16(n + 1)
-	return errors.Join(p.SetBackend(m), p.SetState([]byte(strconv.Itoa(n+1))))
+	backend.GUEPort = uint16(n + 1)
+	return errors.Join(p.SetBackend(backend), p.SetState([]byte(strconv.Itoa(n+1))))
 }
 
 func startEditor(t *testing.T, times int) *exec.Cmd {
@@ -363,10 +363,10 @@ func TestEditors(t *testing.T) {
 	}
 	state, err := b.plane.State()
 	b.must(err)
-	m, err := b.plane.Backend(1)
+	backend, err := b.plane.Backend(1)
 	b.must(err)
-	if want := strconv.Itoa(3 * times); string(state) != want || m.GUEPort != 3*times {
-		t.Errorf("the state is %s, the backend says %d, want %s", state, m.GUEPort, want)
+	if want := strconv.Itoa(3 * times); string(state) != want || backend.GUEPort != 3*times {
+		t.Errorf("the state is %s, the backend says %d, want %s", state, backend.GUEPort, want)
 	}
 }
 

@@ -20,9 +20,9 @@ data is zero, and where 0 has a meaning of its own, as in UDP.
 // TestChecksumsOfEcho checks answers to echo requests.
 func TestChecksumsOfEcho(t *testing.T) {
 	b := newBed(t, Options{})
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.vip(1, vip6, protoTCP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
+	b.vip(1, vip6, protoTCP, []Backend{backend})
 	answer := func(frame []byte) []byte {
 		action, out, err := b.inst.TestRunIndex(frame, b.in.Index)
 		b.must(err)
@@ -55,7 +55,7 @@ func TestChecksumsOfEcho(t *testing.T) {
 func TestChecksumsOfOuterHeaders(t *testing.T) {
 	b := newBed(t, Options{})
 	plain := b.backend(1, 0, "10.0.0.11")
-	gue := b.backend(2, 1, "10.0.0.12", func(m *Backend) { m.Encap = GUE })
+	gue := b.backend(2, 1, "10.0.0.12", func(backend *Backend) { backend.Encap = GUE })
 	b.vip(0, vip4, protoTCP, []Backend{plain})
 	b.vip(1, "192.0.2.2:80", protoTCP, []Backend{gue})
 	for _, to := range []string{vip4, "192.0.2.2:80"} {

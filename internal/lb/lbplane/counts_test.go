@@ -12,7 +12,7 @@ import (
 func TestCount(t *testing.T) {
 	b := newBed(t, Options{Flows: 1000})
 	one := b.backend(1, 0, "10.0.0.11")
-	down := b.backend(2, 3, "fd00::12", func(m *Backend) { m.Down, m.Hop = true, Hop{} })
+	down := b.backend(2, 3, "fd00::12", func(backend *Backend) { backend.Down, backend.Hop = true, Hop{} })
 	b.vip(0, "192.0.2.1:80", 6, []Backend{one})
 	b.vip(3, "[2001:db8::1]:0", 17, nil)
 	for range 2 {

@@ -94,7 +94,7 @@ func TestFlowStays(t *testing.T) {
 			b.expectSent(in, "fwd lb-flow", one)
 			moved(0)
 			// Another backend gets the number of its backend.
-			other := b.backend(1, 0, "10.0.0.99", func(m *Backend) { m.ID = NewBackendID(1, 2) })
+			other := b.backend(1, 0, "10.0.0.99", func(backend *Backend) { backend.ID = NewBackendID(1, 2) })
 			b.expectSent(in, "fwd lb-new", two)
 			moved(1)
 			b.expectSent(in, "fwd lb-flow", two)
@@ -159,11 +159,11 @@ func TestFlowExpires(t *testing.T) {
 }
 
 // sendTo is expectSent for any reason.
-func (b *bed) sendTo(frame []byte, m Backend) {
+func (b *bed) sendTo(frame []byte, backend Backend) {
 	b.t.Helper()
 	out, err := b.raw(frame)
 	b.must(err)
-	b.must(checkForwarded(frame, out, m))
+	b.must(checkForwarded(frame, out, backend))
 }
 
 // TestSYNFlood wants a flood of SYNs to replace no open flow, however full the table is.

@@ -79,8 +79,8 @@ func innerLen(outer []byte) int {
 // first come.
 func TestFragments(t *testing.T) {
 	b := newBed(t, Options{})
-	one := b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.MTU = 1600 })
-	two := b.backend(2, 0, "fd00::12", func(m *Backend) { m.Hop.MTU = 1600 })
+	one := b.backend(1, 0, "10.0.0.11", func(backend *Backend) { backend.Hop.MTU = 1600 })
+	two := b.backend(2, 0, "fd00::12", func(backend *Backend) { backend.Hop.MTU = 1600 })
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n, vip := range []string{"192.0.2.1:53", "[2001:db8::1]:53"} {
 		b.vip(uint32(n), vip, protoUDP, []Backend{one, two})
@@ -271,10 +271,10 @@ func TestSmallFragments(t *testing.T) {
 // TestShortFragments wants last fragments of any length, down to one byte, to be sent though the Ethernet frame is padded.
 func TestShortFragments(t *testing.T) {
 	b := newBed(t, Options{})
-	for n, backend := range []string{"10.0.0.11", "fd00::12"} {
-		m := b.backend(uint32(n+1), uint32(n), backend)
+	for n, to := range []string{"10.0.0.11", "fd00::12"} {
+		backend := b.backend(uint32(n+1), uint32(n), to)
 		addr := fmt.Sprintf("192.0.2.%d:53", n+1)
-		b.vip(uint32(n), addr, protoUDP, []Backend{m})
+		b.vip(uint32(n), addr, protoUDP, []Backend{backend})
 		for last := 1; last <= 9; last++ {
 			parts := fragments(b.packet(client4, addr, &layers.UDP{}, make([]byte, 800-8+last)), 820, uint32(100*n+last))
 			if len(parts) != 2 {
@@ -286,7 +286,7 @@ func TestShortFragments(t *testing.T) {
 				f = append(f, 0)
 			}
 			if _, _, reason := b.run(f); reason != "fwd lb-fragment" {
-				t.Errorf("to %s: a fragment of %d bytes left as %q", backend, last, reason)
+				t.Errorf("to %s: a fragment of %d bytes left as %q", to, last, reason)
 			}
 		}
 	}

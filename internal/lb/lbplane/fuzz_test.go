@@ -29,10 +29,10 @@ type fuzzBed struct {
 func newFuzzBed(t testing.TB) *fuzzBed {
 	t.Helper()
 	f := &fuzzBed{bed: newBedOf(t, Options{Flows: 1000}, datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Temporary: true})}
-	for n, m := range encapsulations(f.bed) {
-		m.Hop.MTU = []uint16{1280, 1500, 9216}[n%3]
-		f.must(f.plane.SetBackend(m))
-		f.backends = append(f.backends, m)
+	for n, backend := range encapsulations(f.bed) {
+		backend.Hop.MTU = []uint16{1280, 1500, 9216}[n%3]
+		f.must(f.plane.SetBackend(backend))
+		f.backends = append(f.backends, backend)
 	}
 	for n, v := range []struct {
 		addr   string
@@ -137,8 +137,8 @@ func (f *fuzzBed) try(in []byte) error {
 			err = fmt.Errorf("a wrong checksum has become a right one in %x", answer)
 		}
 	default:
-		for _, m := range f.backends {
-			if err = checkForwarded(in, out, m); err == nil {
+		for _, backend := range f.backends {
+			if err = checkForwarded(in, out, backend); err == nil {
 				break
 			}
 		}

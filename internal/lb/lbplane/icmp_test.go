@@ -40,9 +40,9 @@ func (b *bed) icmp(from, to string, typ, code byte, word uint32, rest []byte) []
 // TestEcho sends echo requests to VIPs, and packets that are almost such requests.
 func TestEcho(t *testing.T) {
 	b := newBed(t, Options{})
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.vip(1, vip6, protoUDP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
+	b.vip(1, vip6, protoUDP, []Backend{backend})
 	for _, c := range []struct {
 		from, to, none string
 		ask, answer    byte
@@ -166,7 +166,7 @@ func TestTooBig(t *testing.T) {
 		{"GUE over IPv6", "fd00::11", GUE, 48},
 		{"layer 2", "10.0.0.11", L2, 0},
 	} {
-		backend := b.backend(uint32(1+n), 0, c.addr, func(m *Backend) { m.Encap = c.encap })
+		backend := b.backend(uint32(1+n), 0, c.addr, func(k *Backend) { k.Encap = c.encap })
 		fits := 1500 - c.overhead
 		for vip, f := range families {
 			b.vip(uint32(vip), f.vip, protoTCP, []Backend{backend})
@@ -204,9 +204,9 @@ func TestTooBig(t *testing.T) {
 // TestTooBigDropped sends packets that are too big and must not be answered, and some that are similar and must be.
 func TestTooBigDropped(t *testing.T) {
 	b := newBed(t, Options{})
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoUDP, []Backend{m})
-	b.vip(1, vip6, protoUDP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoUDP, []Backend{backend})
+	b.vip(1, vip6, protoUDP, []Backend{backend})
 	const drop, tell = "drop lb-too-big", "fwd lb-too-big"
 	limit := func(l bpfobj.PipelineLimit) {
 		b.must(b.inst.Map(bpfobj.PipelineMapLimits).Put(bpfobj.PipelineReasonXMIT_LB_TOO_BIG.Index(), l))
@@ -240,7 +240,7 @@ func TestTooBigDropped(t *testing.T) {
 		{"IPv6, last fragment", fragment6(big6, 1480, false, 5), drop},
 	})
 	// The MTU of IPv6 is at least 1280 bytes, so no sender can be told to send less.
-	b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.MTU = 1280 })
+	b.backend(1, 0, "10.0.0.11", func(backend *Backend) { backend.Hop.MTU = 1280 })
 	b.expectUnchanged(b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1280-48)), drop)
 	over := b.packet(client6, vip6, &layers.UDP{}, make([]byte, 1281-48))
 	_, out, _ := b.run(over)
@@ -260,7 +260,7 @@ func TestTooBigDropped(t *testing.T) {
 // TestICMPErrors sends ICMP errors about packets of a VIP. They go to the backend that has the flow or would get it.
 func TestICMPErrors(t *testing.T) {
 	b := newBed(t, Options{})
-	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "fd00::12", func(m *Backend) { m.Encap = GUE })
+	one, two := b.backend(1, 0, "10.0.0.11"), b.backend(2, 0, "fd00::12", func(k *Backend) { k.Encap = GUE })
 	vips := []struct {
 		client, to, address string
 		proto               uint8

@@ -50,7 +50,7 @@ func ipPart(frame []byte) (tag int, packet []byte, err error) {
 }
 
 // checkForwarded returns an error unless out is the frame to send to a backend for a frame in of a client.
-func checkForwarded(in, out []byte, m Backend) error {
+func checkForwarded(in, out []byte, backend Backend) error {
 	_, inner, err := ipPart(in)
 	if err != nil {
 		return fmt.Errorf("what came in: %w", err)
@@ -59,19 +59,19 @@ func checkForwarded(in, out []byte, m Backend) error {
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(out[:6], m.Hop.DstMAC[:]) || !bytes.Equal(out[6:12], m.Hop.SrcMAC[:]) {
+	if !bytes.Equal(out[:6], backend.Hop.DstMAC[:]) || !bytes.Equal(out[6:12], backend.Hop.SrcMAC[:]) {
 		return fmt.Errorf("MAC addresses %x", out[:12])
 	}
-	if want := int(m.Hop.VLAN&0xfff) | -flagInt(m.Hop.VLAN == 0); tag != want {
+	if want := int(backend.Hop.VLAN&0xfff) | -flagInt(backend.Hop.VLAN == 0); tag != want {
 		return fmt.Errorf("tag %d, want %d", tag, want)
 	}
-	if m.Encap == L2 {
+	if backend.Encap == L2 {
 		if !bytes.Equal(packet, inner) {
 			return errors.New("the packet was changed")
 		}
 		return nil
 	}
-	rest, err := checkOuter(packet, inner, m)
+	rest, err := checkOuter(packet, inner, backend)
 	if err != nil {
 		return err
 	}
@@ -96,43 +96,43 @@ func flagInt(on bool) int {
 }
 
 // checkOuter checks each byte of the outer headers and returns the packet behind them.
-func checkOuter(packet, inner []byte, m Backend) (rest []byte, err error) {
+func checkOuter(packet, inner []byte, backend Backend) (rest []byte, err error) {
 	inner6 := inner[0]>>4 == 6
 	tos := inner[1]
 	if inner6 {
 		tos = inner[0]<<4 | inner[1]>>4
 	}
 	proto := map[bool]byte{false: 4, true: 41}[inner6]
-	if m.Encap == GUE {
+	if backend.Encap == GUE {
 		proto = 17
 	}
 	var want []byte
 	var src netip.Addr
-	if m.Addr.Is4() {
+	if backend.Addr.Is4() {
 		src, _ = netip.AddrFromSlice(packet[12:16])
 		want = binary.BigEndian.AppendUint16([]byte{0x45, tos}, uint16(len(packet)))
 		want = append(want, 0, 0, 0x40, 0, 64, proto)
 		want = append(want, packet[10:16]...) // ipPart checks the checksum, and the source is checked below
-		want = append(want, m.Addr.AsSlice()...)
+		want = append(want, backend.Addr.AsSlice()...)
 	} else {
 		src, _ = netip.AddrFromSlice(packet[8:24])
 		want = []byte{0x60 | tos>>4, tos<<4 | packet[1]&15, packet[2], packet[3]} // the flow label depends on the flow
 		want = binary.BigEndian.AppendUint16(want, uint16(len(packet)-40))
 		want = append(want, proto, 64)
 		want = append(want, packet[8:24]...)
-		want = append(want, m.Addr.AsSlice()...)
+		want = append(want, backend.Addr.AsSlice()...)
 	}
 	if !bytes.Equal(packet[:len(want)], want) {
 		return nil, fmt.Errorf("outer header\n%x, want\n%x", packet[:len(want)], want)
 	}
-	if !m.Source.Contains(src) || m.Source.IsSingleIP() && src != m.Source.Addr() {
-		return nil, fmt.Errorf("outer source %v, want one in %v", src, m.Source)
+	if !backend.Source.Contains(src) || backend.Source.IsSingleIP() && src != backend.Source.Addr() {
+		return nil, fmt.Errorf("outer source %v, want one in %v", src, backend.Source)
 	}
 	rest = packet[len(want):]
-	if m.Encap != GUE {
+	if backend.Encap != GUE {
 		return rest, nil
 	}
-	if len(rest) < 8 || binary.BigEndian.Uint16(rest) < 0xc000 || binary.BigEndian.Uint16(rest[2:]) != m.GUEPort ||
+	if len(rest) < 8 || binary.BigEndian.Uint16(rest) < 0xc000 || binary.BigEndian.Uint16(rest[2:]) != backend.GUEPort ||
 		int(binary.BigEndian.Uint16(rest[4:])) != len(rest) || rest[6] != 0 || rest[7] != 0 {
 		return nil, fmt.Errorf("UDP header %x before %d bytes", rest[:8], len(rest)-8)
 	}

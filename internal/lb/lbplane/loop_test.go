@@ -124,9 +124,9 @@ func TestUnclaimedDoesNotGoRound(t *testing.T) {
 	for _, option := range []Unclaimed{Pass, Reject, Drop} {
 		t.Run(fmt.Sprint(option), func(t *testing.T) {
 			b := newLoopBed(t, Options{Unclaimed: option})
-			m := b.backend(1, 0, "10.0.0.11")
-			b.vip(0, vip4, protoTCP, []Backend{m})
-			b.vip(1, vip6, protoTCP, []Backend{m})
+			backend := b.backend(1, 0, "10.0.0.11")
+			b.vip(0, vip4, protoTCP, []Backend{backend})
+			b.vip(1, vip6, protoTCP, []Backend{backend})
 			for _, v := range []struct {
 				from, to  string
 				at        int // offset of the TTL or hop limit in the IP header

@@ -54,10 +54,10 @@ func encapsulations(b *bed) (all []Backend) {
 		for _, encap := range []Encap{IPIP, GUE, L2} {
 			for _, vlan := range []uint16{0, packetTagged | 7} {
 				for _, single := range []bool{false, true} {
-					all = append(all, b.backend(uint32(1+len(all)), 0, to.addr, func(m *Backend) {
-						m.Encap, m.GUEPort, m.Hop.VLAN, m.Hop.MTU = encap, to.guePort, vlan, 9216
+					all = append(all, b.backend(uint32(1+len(all)), 0, to.addr, func(backend *Backend) {
+						backend.Encap, backend.GUEPort, backend.Hop.VLAN, backend.Hop.MTU = encap, to.guePort, vlan, 9216
 						if single {
-							m.Source = netip.PrefixFrom(m.Source.Addr().Next(), m.Source.Addr().BitLen())
+							backend.Source = netip.PrefixFrom(backend.Source.Addr().Next(), backend.Source.Addr().BitLen())
 						}
 					}))
 				}
@@ -283,11 +283,11 @@ func TestNoBackend(t *testing.T) {
 	b.vip(0, vip4, protoTCP, nil)
 	in := b.packet(client4, vip4, &layers.TCP{SYN: true}, nil)
 	b.expectUnchanged(in, "pass lb-empty")
-	m := b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.Port = 0 })
-	b.vip(0, vip4, protoTCP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11", func(backend *Backend) { backend.Hop.Port = 0 })
+	b.vip(0, vip4, protoTCP, []Backend{backend})
 	b.expectUnchanged(in, "drop lb-next-hop")
-	m = b.backend(1, 0, "10.0.0.11", func(m *Backend) { m.Hop.LinearOnly, m.Hop.MTU = true, 9000 })
-	b.expectSent(in, "fwd lb-flow", m)
+	backend = b.backend(1, 0, "10.0.0.11", func(backend *Backend) { backend.Hop.LinearOnly, backend.Hop.MTU = true, 9000 })
+	b.expectSent(in, "fwd lb-flow", backend)
 	big := b.packet(client4, vip4, &layers.TCP{ACK: true}, make([]byte, 8000))
 	b.expectUnchanged(big, "drop lb-next-hop")
 }

@@ -225,13 +225,13 @@ func (k *probeBackend) serveUDP(c net.PacketConn) {
 func (b *probeBed) backend(number uint32, n, version int, encap Encap) uint32 {
 	b.t.Helper()
 	k := b.backends[n]
-	m := Backend{
+	backend := Backend{
 		ID: NewBackendID(number, 1), Addr: k.addr(n, version), Encap: encap, GUEPort: 6080, Used: true,
 		Source: map[int]netip.Prefix{4: netip.MustParsePrefix("10.200.0.0/16"), 6: netip.MustParsePrefix("fd00:200::/64")}[version],
 		Hop:    Hop{Port: k.dev.Index, SrcMAC: [6]byte(k.dev.HardwareAddr), DstMAC: k.mac, MTU: 1500},
 	}
-	b.must(b.plane.SetBackend(m))
-	return ProbeMark(m.ID)
+	b.must(b.plane.SetBackend(backend))
+	return ProbeMark(backend.ID)
 }
 
 // probeReport is one call of a Checker's Report.

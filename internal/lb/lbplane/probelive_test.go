@@ -23,26 +23,7 @@ func TestProbeLive(t *testing.T) {
 		return
 	}
 	b := newProbeBed(t)
-	checks := []health.Check{
-		{Type: health.TCP, Port: probeHTTPPort},
-		{Type: health.HTTP, Port: probeHTTPPort, Path: "/health"},
-		{Type: health.UDP, Port: probeUDPPort, Send: "ping", Expect: "pong"},
-	}
-	var targets []health.Target
-	number := uint32(0)
-	for inner, vip := range probeVIPs {
-		for outer := range probeVIPs {
-			for _, encap := range []Encap{L2, IPIP, GUE} {
-				mark := b.backend(number, 1, outer, encap)
-				for n, c := range checks {
-					c.Interval, c.Timeout = probePatience, probePatience
-					targets = append(targets, health.Target{ID: number*10 + uint32(n), Addr: netip.AddrPortFrom(vip, 1), Mark: mark, Check: c})
-				}
-				t.Logf("%d: %d in %d, encapsulation %d", number, inner, outer, encap)
-				number++
-			}
-		}
-	}
+	targets := b.liveTargets()
 	for _, tt := range []struct {
 		route, backend uint32 // checksum offload of the devices
 		withoutTCX     bool
@@ -77,10 +58,11 @@ func TestProbeLive(t *testing.T) {
 		for deadline := time.After(probePatience); len(up) < len(targets); {
 			select {
 			case r := <-reports:
-				if r.id%10 == 2 && r.result.State != health.Up { // UDP, to be tried again
-					continue
+				udp := targets[r.id].Check.Type == health.UDP
+				if udp && r.result.State != health.Up {
+					continue // a lost datagram: the next probe tries again
 				}
-				if r.id%10 != 2 && r.result.Failures > 0 || r.result.State != health.Up {
+				if !udp && r.result.Failures > 0 || r.result.State != health.Up {
 					t.Fatalf("offload %+v: check %d: %+v", tt, r.id, r.result)
 				}
 				up[r.id] = true
@@ -90,6 +72,32 @@ func TestProbeLive(t *testing.T) {
 		}
 		stop()
 	}
+}
+
+// liveTargets returns targets of each type of check, for VIPs of both families and backends with each kind of outer header. Their
+// IDs are their indexes.
+func (b *probeBed) liveTargets() (targets []health.Target) {
+	b.t.Helper()
+	number := uint32(0)
+	for inner, vip := range probeVIPs {
+		for outer := range probeVIPs {
+			for _, encap := range []Encap{L2, IPIP, GUE} {
+				mark := b.backend(number, 1, outer, encap)
+				number++
+				for _, c := range []health.Check{
+					{Type: health.TCP, Port: probeHTTPPort},
+					{Type: health.HTTP, Port: probeHTTPPort, Path: "/health"},
+					{Type: health.UDP, Port: probeUDPPort, Send: "ping", Expect: "pong"},
+				} {
+					c.Interval, c.Timeout = probePatience, probePatience
+					id := uint32(len(targets))
+					targets = append(targets, health.Target{ID: id, Addr: netip.AddrPortFrom(vip, 1), Mark: mark, Check: c})
+					b.t.Logf("target %d: IPv%d over IPv%d, encapsulation %d, %s", id, inner, outer, encap, c.Type)
+				}
+			}
+		}
+	}
+	return targets
 }
 
 // TestProbeFailures breaks one backend in many ways, and looks at the results for it and for the other one.
@@ -152,13 +160,13 @@ func TestProbeFailures(t *testing.T) {
 	allUp()
 
 	// The next hop is lost.
-	m, err := b.plane.Backend(1)
+	backend, err := b.plane.Backend(1)
 	b.must(err)
-	lost := m
+	lost := backend
 	lost.Hop = Hop{}
 	b.must(b.plane.SetBackend(lost))
 	until("no next hop", web, health.Down, "no next hop of the backend is known")
-	b.must(b.plane.SetBackend(m))
+	b.must(b.plane.SetBackend(backend))
 	allUp()
 
 	k.space.Must(t, func() error {

@@ -81,7 +81,7 @@ func TestProbePackets(t *testing.T) {
 	}
 	for n, tt := range tests {
 		vip, number := uint32(n), uint32(100+n)
-		m := b.backend(number, vip, tt.backend, func(m *Backend) { m.Encap = tt.encap })
+		backend := b.backend(number, vip, tt.backend, func(backend *Backend) { backend.Encap = tt.encap })
 		proto, tos := uint8(6), uint8(0xb9)
 		transport := func() (frame []byte) {
 			payload := bytes.Repeat([]byte("check"), 20)
@@ -101,9 +101,9 @@ func TestProbePackets(t *testing.T) {
 		if tt.proto == "udp" {
 			proto = 17
 		}
-		b.vip(vip, tt.to, proto, []Backend{m})
+		b.vip(vip, tt.to, proto, []Backend{backend})
 		want := b.expect(transport(), "fwd lb-new")
-		verdict, got, mark := runProbe(t, probes, transport(), ProbeMark(m.ID))
+		verdict, got, mark := runProbe(t, probes, transport(), ProbeMark(backend.ID))
 		if verdict != tcRedirect || mark != 0 {
 			t.Fatalf("%s: verdict %d, mark %#x", tt.name, verdict, mark)
 		}
@@ -123,14 +123,14 @@ func TestProbePackets(t *testing.T) {
 func TestProbeDrops(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
-	m := b.backend(1, 0, "10.0.0.11")
-	hopless := b.backend(2, 0, "10.0.0.12", func(m *Backend) { m.Hop = Hop{} })
-	gone := b.backend(3, 0, "10.0.0.13", func(m *Backend) { m.Used = false })
-	narrow := b.backend(4, 0, "10.0.0.14", func(m *Backend) { m.Hop.MTU = 20 + 28 + 100 })
+	backend := b.backend(1, 0, "10.0.0.11")
+	hopless := b.backend(2, 0, "10.0.0.12", func(backend *Backend) { backend.Hop = Hop{} })
+	gone := b.backend(3, 0, "10.0.0.13", func(backend *Backend) { backend.Used = false })
+	narrow := b.backend(4, 0, "10.0.0.14", func(backend *Backend) { backend.Hop.MTU = 20 + 28 + 100 })
 	packet := func(payload int) []byte {
 		return b.packet("203.0.113.7:1234", "192.0.2.1:80", &layers.UDP{}, make([]byte, payload))
 	}
-	b.vip(0, "192.0.2.1:80", protoUDP, []Backend{m})
+	b.vip(0, "192.0.2.1:80", protoUDP, []Backend{backend})
 	arp := append(bytes.Repeat([]byte{2}, 12), 8, 6)
 	arp = append(arp, make([]byte, 46)...)
 	options := packet(100)
@@ -141,8 +141,8 @@ func TestProbeDrops(t *testing.T) {
 		mark  uint32
 		want  uint32
 	}{
-		{"a backend", packet(100), ProbeMark(m.ID), tcRedirect},
-		{"nothing but headers", packet(0)[:14+28], ProbeMark(m.ID), tcRedirect},
+		{"a backend", packet(100), ProbeMark(backend.ID), tcRedirect},
+		{"nothing but headers", packet(0)[:14+28], ProbeMark(backend.ID), tcRedirect},
 		{"another generation of it", packet(100), ProbeMark(NewBackendID(1, 9)), tcRedirect},
 		{"nobody", packet(100), ProbeMark(NewBackendID(77, 1)), tcShot},
 		{"beyond the table", packet(100), ProbeMark(NewBackendID(MaxBackends-1, 1)), tcShot},
@@ -150,8 +150,8 @@ func TestProbeDrops(t *testing.T) {
 		{"no next hop", packet(100), ProbeMark(hopless.ID), tcShot},
 		{"what fits", packet(100), ProbeMark(narrow.ID), tcRedirect},
 		{"what does not fit", packet(101), ProbeMark(narrow.ID), tcShot},
-		{"no IP", arp, ProbeMark(m.ID), tcUnspec},
-		{"IP options", options, ProbeMark(m.ID), tcShot},
+		{"no IP", arp, ProbeMark(backend.ID), tcUnspec},
+		{"IP options", options, ProbeMark(backend.ID), tcShot},
 	} {
 		if verdict, _, _ := runProbe(t, probes, tt.frame, tt.mark); verdict != tt.want {
 			t.Errorf("%s: verdict %d, not %d", tt.name, verdict, tt.want)
@@ -164,9 +164,9 @@ func TestProbeDrops(t *testing.T) {
 func TestProbeMarksOfOthers(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.vip(1, vip6, protoUDP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
+	b.vip(1, vip6, protoUDP, []Backend{backend})
 	for to, want := range map[string]uint32{
 		vip4: tcRedirect, "192.0.2.1:8080": tcRedirect, vip6: tcRedirect, "[2001:db8::1]:8080": tcRedirect, // a check may have another port than its VIP
 		"192.0.2.2:80": tcUnspec, "198.51.100.1:80": tcUnspec, "[2001:db8::2]:80": tcUnspec,
@@ -177,11 +177,11 @@ func TestProbeMarksOfOthers(t *testing.T) {
 		b.must(err)
 		frame = frame[:14+len(packet)]
 		for _, f := range [][]byte{frame, tagged(frame, 9)} {
-			verdict, out, mark := runProbe(t, probes, f, ProbeMark(m.ID))
+			verdict, out, mark := runProbe(t, probes, f, ProbeMark(backend.ID))
 			if verdict != want {
 				t.Errorf("to %s: verdict %d, not %d", to, verdict, want)
 			}
-			if want == tcUnspec && (!bytes.Equal(out, f) || mark != ProbeMark(m.ID)) {
+			if want == tcUnspec && (!bytes.Equal(out, f) || mark != ProbeMark(backend.ID)) {
 				t.Errorf("to %s: it was changed, mark %#x\n%x\n%x", to, mark, f, out)
 			}
 		}
@@ -192,7 +192,7 @@ func TestProbeMarksOfOthers(t *testing.T) {
 func TestProbeRoute(t *testing.T) {
 	b := newBed(t, Options{})
 	probes := mustAttachProbes(t, b.inst)
-	m := b.backend(1, 0, "10.0.0.11")
+	backend := b.backend(1, 0, "10.0.0.11")
 	addAddress(t, "lb0", "10.0.0.1/24")
 	addAddress(t, "out0", "10.1.0.1/24")
 	for _, tt := range []struct{ vip, want string }{
@@ -203,14 +203,14 @@ func TestProbeRoute(t *testing.T) {
 		{"10.0.0.255", "no route to the VIP 10.0.0.255"},
 		{"2001:db8::1", "no route to the VIP 2001:db8::1"},
 	} {
-		err := probes.Ready(netip.MustParseAddr(tt.vip), ProbeMark(m.ID))
+		err := probes.Ready(netip.MustParseAddr(tt.vip), ProbeMark(backend.ID))
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, not %q", tt.vip, err, tt.want)
 		}
 	}
-	m.Hop = Hop{}
-	b.must(b.plane.SetBackend(m))
-	if err := probes.Ready(netip.MustParseAddr("10.0.0.9"), ProbeMark(m.ID)); err == nil || err.Error() != "no next hop of the backend is known" {
+	backend.Hop = Hop{}
+	b.must(b.plane.SetBackend(backend))
+	if err := probes.Ready(netip.MustParseAddr("10.0.0.9"), ProbeMark(backend.ID)); err == nil || err.Error() != "no next hop of the backend is known" {
 		t.Errorf("without a next hop: %v", err)
 	}
 	for _, ifIndex := range []int{b.in.Index, b.out.Index} {

@@ -110,9 +110,9 @@ func TestProbeWire(t *testing.T) {
 	for number, c := range probeWireCases() {
 		what := fmt.Sprintf("%+v", c)
 		to := netip.MustParseAddrPort(c.vip)
-		m := b.backend(uint32(number), 0, c.backend, func(m *Backend) { m.Encap, m.Hop.VLAN = c.encap, c.vlan })
-		b.vip(0, c.vip, protoUDP, []Backend{m})
-		b.must(sendMarked(to, ProbeMark(m.ID), payload))
+		backend := b.backend(uint32(number), 0, c.backend, func(backend *Backend) { backend.Encap, backend.Hop.VLAN = c.encap, c.vlan })
+		b.vip(0, c.vip, protoUDP, []Backend{backend})
+		b.must(sendMarked(to, ProbeMark(backend.ID), payload))
 		got := receive(t, wire)
 		head, etherType := 20, []byte{0x08, 0x00}
 		if to.Addr().Is6() {
@@ -159,16 +159,16 @@ func TestProbeMarkAlone(t *testing.T) {
 	probes := mustAttachProbes(t, b.inst)
 	addAddress(t, "lb0", "203.0.113.7/24")
 	b.must(netlink.NeighSet(&netlink.Neigh{LinkIndex: b.in.Index, IP: net.ParseIP("203.0.113.9"), HardwareAddr: clientMAC, State: netlink.NUD_PERMANENT}))
-	m := b.backend(1, 0, "10.0.0.11")
+	backend := b.backend(1, 0, "10.0.0.11")
 	wire := wireSocket(t, testbed.Device(t, "lb0p"))
 	to := netip.MustParseAddrPort("203.0.113.9:80")
-	for _, mark := range []uint32{0, 1, ProbeMark(m.ID) ^ 1<<31, ProbeMark(m.ID)} { // the address is that of no VIP
+	for _, mark := range []uint32{0, 1, ProbeMark(backend.ID) ^ 1<<31, ProbeMark(backend.ID)} { // the address is that of no VIP
 		b.must(sendMarked(to, mark, []byte("plain")))
 		if got := receive(t, wire); !bytes.HasSuffix(got, []byte("plain")) || !bytes.Equal(got[:6], clientMAC) {
 			t.Errorf("mark %#x: %x", mark, got)
 		}
 	}
-	b.vip(0, to.String(), protoUDP, []Backend{m})
+	b.vip(0, to.String(), protoUDP, []Backend{backend})
 	// A packet to a VIP with the mark of a backend that does not exist is dropped while probes are attached. Without them it leaves
 	// by the routing table.
 	b.must(sendMarked(to, ProbeMark(NewBackendID(50, 1)), []byte("lost")))

@@ -13,13 +13,13 @@ import (
 	"culvert/internal/bpfobj"
 )
 
-// portTo returns an address and port of a client whose flow to a VIP has the backend m.
-func (b *bed) portTo(client, vip string, m Backend) string {
+// portTo returns an address and port of a client whose flow to a VIP has a backend.
+func (b *bed) portTo(client, vip string, backend Backend) string {
 	b.t.Helper()
 	for port := 2000; port < 2200; port++ {
 		from := fmt.Sprintf("%s:%d", client, port)
 		frame := b.packet(from, vip, &layers.UDP{}, nil)
-		if _, out, _ := b.run(frame); checkForwarded(frame, out, m) == nil {
+		if _, out, _ := b.run(frame); checkForwarded(frame, out, backend) == nil {
 			return from
 		}
 	}

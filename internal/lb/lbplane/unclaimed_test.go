@@ -75,9 +75,9 @@ func (b *bed) expectError(frame []byte, typ, code byte, word uint32, most int) {
 // unclaimedBed is a bed with a VIP of each family, on a host whose default route leads back to the clients.
 func unclaimedBed(t *testing.T, o Options) *bed {
 	b := newBed(t, o)
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.vip(1, vip6, protoUDP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
+	b.vip(1, vip6, protoUDP, []Backend{backend})
 	b.forwards()
 	return b
 }

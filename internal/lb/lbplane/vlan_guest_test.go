@@ -14,9 +14,9 @@ import (
 // devices.
 func TestVLANDevices(t *testing.T) {
 	b := newBed(t, Options{})
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.vip(1, vip6, protoTCP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
+	b.vip(1, vip6, protoTCP, []Backend{backend})
 	follow := func(want bool) {
 		t.Helper()
 		changed, err := b.plane.FollowVLANs()

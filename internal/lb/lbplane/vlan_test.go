@@ -37,10 +37,10 @@ func allVLANs() (all []int) {
 // TestVLANs wants VIPs to be served on VLANs that this host has, and on those that they name.
 func TestVLANs(t *testing.T) {
 	b := newBed(t, Options{})
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
-	b.vip(1, vip6, protoTCP, []Backend{m})
-	b.vip(2, "192.0.2.2:80", protoTCP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
+	b.vip(1, vip6, protoTCP, []Backend{backend})
+	b.vip(2, "192.0.2.2:80", protoTCP, []Backend{backend})
 	b.vlans(b.in.Index, 9, 4095)
 	quoted := b.packet(vip4, client4, ack(), make([]byte, 40))[14:]
 	for _, c := range []struct {
@@ -101,8 +101,8 @@ func TestVLANs(t *testing.T) {
 // TestVLANsOfRenamed wants an interface to keep its VLANs when it is renamed, even if another interface gets its name.
 func TestVLANsOfRenamed(t *testing.T) {
 	b := newBed(t, Options{})
-	m := b.backend(1, 0, "10.0.0.11")
-	b.vip(0, vip4, protoTCP, []Backend{m})
+	backend := b.backend(1, 0, "10.0.0.11")
+	b.vip(0, vip4, protoTCP, []Backend{backend})
 	follow := func(when string, want bool, on int, ids ...int) {
 		t.Helper()
 		var links []netlink.Link

@@ -196,11 +196,11 @@ func (v *view) known(id lbplane.BackendID) (*lbplane.Backend, error) {
 	if id == 0 || int(id.Number()) >= v.plane.Options().Backends {
 		return nil, nil
 	}
-	m, err := v.plane.Backend(id.Number())
-	if err != nil || m.ID != id || !m.Used {
+	backend, err := v.plane.Backend(id.Number())
+	if err != nil || backend.ID != id || !backend.Used {
 		return nil, err
 	}
-	return &m, nil
+	return &backend, nil
 }
 
 // place returns the flow's position in the ring.
@@ -214,11 +214,11 @@ func (v *view) place(e *Explanation, to lb.Service, client netip.AddrPort) (*lbp
 	if err != nil || ring == nil {
 		return nil, err
 	}
-	m, err := v.known(ring[e.Ring.Position])
-	if m != nil {
-		e.Ring.Backend = m.Addr.String()
+	backend, err := v.known(ring[e.Ring.Position])
+	if backend != nil {
+		e.Ring.Backend = backend.Addr.String()
 	}
-	return m, err
+	return backend, err
 }
 
 // entry looks up the flow in the flow table. It returns the backend if packets are assigned by the entry.
@@ -228,9 +228,9 @@ func (v *view) entry(e *Explanation, to lb.Service, client netip.AddrPort) (*lbp
 		return nil, err
 	}
 	e.Flow = &Entry{State: f.State, Idle: f.Idle.Seconds()}
-	m, err := v.known(f.Backend)
-	if m != nil {
-		e.Flow.Backend = m.Addr.String()
+	backend, err := v.known(f.Backend)
+	if backend != nil {
+		e.Flow.Backend = backend.Addr.String()
 	}
 	switch {
 	case err != nil:
@@ -239,45 +239,45 @@ func (v *view) entry(e *Explanation, to lb.Service, client netip.AddrPort) (*lbp
 		e.Flow.Why = stateResumes
 	case f.Expired:
 		e.Flow.Why = stateTakesOff
-	case m == nil:
+	case backend == nil:
 		e.Flow.Why = "its backend has gone"
-	case m.Down && e.hash.Move:
+	case backend.Down && e.hash.Move:
 		e.Flow.Why = "its backend is down, and flows move on failure"
 	default:
 		e.Flow.Counts = true
-		return m, nil
+		return backend, nil
 	}
 	return nil, nil
 }
 
 // send explains how the packet is sent to the backend.
-func (v *view) send(e *Explanation, m lbplane.Backend, to lb.Service, client netip.AddrPort) error {
-	b, checked := v.named(m.ID)
-	b.Addr = m.Addr
-	backend, err := v.backend(b, checked)
+func (v *view) send(e *Explanation, backend lbplane.Backend, to lb.Service, client netip.AddrPort) error {
+	b, checked := v.named(backend.ID)
+	b.Addr = backend.Addr
+	shown, err := v.backend(b, checked)
 	if err != nil {
 		return err
 	}
-	e.Backend = &backend
-	if backend.Share, err = v.share(e.hash, m.ID); err != nil {
+	e.Backend = &shown
+	if shown.Share, err = v.share(e.hash, backend.ID); err != nil {
 		return err
 	}
-	if m.Encap != lbplane.L2 {
-		source := v.plane.Outer(m, client, to.Port)
-		e.Outer = &Outer{Source: source.Addr().String(), To: m.Addr.String(), Bytes: m.Overhead()}
-		if m.Encap == lbplane.GUE {
-			e.Outer.SourcePort, e.Outer.Port = source.Port(), m.GUEPort
+	if backend.Encap != lbplane.L2 {
+		source := v.plane.Outer(backend, client, to.Port)
+		e.Outer = &Outer{Source: source.Addr().String(), To: backend.Addr.String(), Bytes: backend.Overhead()}
+		if backend.Encap == lbplane.GUE {
+			e.Outer.SourcePort, e.Outer.Port = source.Port(), backend.GUEPort
 		}
 	}
-	if m.Hop.Port == 0 {
+	if backend.Hop.Port == 0 {
 		e.Verdict, e.Reason = verdictDrop, reasonHop
-		e.Text = "dropped: the next hop to " + backend.Addr + " is not resolved"
+		e.Text = "dropped: the next hop to " + shown.Addr + " is not resolved"
 		return nil
 	}
-	e.Fits = max(int(m.Hop.MTU)-m.Overhead(), 0)
-	e.Text = "to " + backend.Addr + ", by the ring"
+	e.Fits = max(int(backend.Hop.MTU)-backend.Overhead(), 0)
+	e.Text = "to " + shown.Addr + ", by the ring"
 	if e.By == byTable {
-		e.Text = "to " + backend.Addr + ", by the flow table"
+		e.Text = "to " + shown.Addr + ", by the flow table"
 	}
 	return nil
 }

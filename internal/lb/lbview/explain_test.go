@@ -124,22 +124,22 @@ func (b *bed) disturb(rng *rand.Rand) {
 		return
 	}
 	id := v.Backends[rng.IntN(len(v.Backends))].ID
-	m, err := b.view.plane.Backend(id.Number())
+	backend, err := b.view.plane.Backend(id.Number())
 	must(b.t, err)
 	switch rng.IntN(6) {
 	case 0:
-		m.Down = !m.Down
+		backend.Down = !backend.Down
 	case 1:
-		m.Used = !m.Used
+		backend.Used = !backend.Used
 	case 2:
-		m.Hop.Port = 0
+		backend.Hop.Port = 0
 	case 3: // another backend has its number
-		m.ID = lbplane.NewBackendID(id.Number(), m.ID.Generation()%4095+1)
+		backend.ID = lbplane.NewBackendID(id.Number(), backend.ID.Generation()%4095+1)
 	default:
 		b.restore(v, id)
 		return
 	}
-	must(b.t, b.view.plane.SetBackend(m))
+	must(b.t, b.view.plane.SetBackend(backend))
 	ring, err := b.view.plane.Ring(v.Number)
 	must(b.t, err)
 	if ring != nil { // turned, as after an edit that is not finished
@@ -158,12 +158,12 @@ func (b *bed) disturb(rng *rand.Rand) {
 // restore makes a backend what the stored state says, up and with a next hop.
 func (b *bed) restore(v lb.VIP, id lbplane.BackendID) {
 	b.t.Helper()
-	m, err := b.view.plane.Backend(id.Number())
+	backend, err := b.view.plane.Backend(id.Number())
 	must(b.t, err)
 	out, err := net.InterfaceByName("out0")
 	must(b.t, err)
-	m.ID, m.Used, m.Down, m.VIP, m.Hop.Port = id, true, false, v.Number, out.Index
-	must(b.t, b.view.plane.SetBackend(m))
+	backend.ID, backend.Used, backend.Down, backend.VIP, backend.Hop.Port = id, true, false, v.Number, out.Index
+	must(b.t, b.view.plane.SetBackend(backend))
 }
 
 // TestExplainFits sends packets of the largest size that is said to fit, and one byte longer.

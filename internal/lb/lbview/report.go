@@ -151,17 +151,17 @@ const (
 )
 
 // problem returns why packets cannot be sent to a backend, "" if they can.
-func problem(m lbplane.Backend) string {
+func problem(backend lbplane.Backend) string {
 	switch {
-	case m.Hop.Port == 0:
+	case backend.Hop.Port == 0:
 		return problemHop
-	case !hasSource(m):
+	case !hasSource(backend):
 		return problemSource
 	}
 	return ""
 }
 
 // hasSource returns whether a backend has a source for outer headers or needs none.
-func hasSource(m lbplane.Backend) bool {
-	return m.Encap == lbplane.L2 || m.Source.IsValid() && !(m.Source.IsSingleIP() && m.Source.Addr().IsUnspecified())
+func hasSource(backend lbplane.Backend) bool {
+	return backend.Encap == lbplane.L2 || backend.Source.IsValid() && !(backend.Source.IsSingleIP() && backend.Source.Addr().IsUnspecified())
 }

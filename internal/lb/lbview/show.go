@@ -154,21 +154,21 @@ func (v *view) backend(b lb.Backend, checked bool) (out Backend, err error) {
 		Addr: b.Addr.String(), Encap: b.Encap, GUEPort: b.GUEPort, Weight: b.Weight, Drained: b.Drained, ServerID: b.ServerID,
 		From: from(b.File),
 	}
-	m, err := v.plane.Backend(b.ID.Number())
+	backend, err := v.plane.Backend(b.ID.Number())
 	if err != nil {
 		return out, err
 	}
-	if !m.Used || m.ID != b.ID {
-		m = lbplane.Backend{}
+	if !backend.Used || backend.ID != b.ID {
+		backend = lbplane.Backend{}
 	}
-	out.NextHop, out.Problem = newHop(m.Hop, v.inst.Here()), problem(m)
+	out.NextHop, out.Problem = newHop(backend.Hop, v.inst.Here()), problem(backend)
 	if out.Problem == problemHop && v.inst.Here() {
 		out.Obstacle = nexthop.Obstacle(b.Addr)
 	}
-	if hasSource(m) && m.Source.IsValid() {
-		out.Source = m.Source.String()
-		if m.Source.IsSingleIP() {
-			out.Source = m.Source.Addr().String()
+	if hasSource(backend) && backend.Source.IsValid() {
+		out.Source = backend.Source.String()
+		if backend.Source.IsSingleIP() {
+			out.Source = backend.Source.Addr().String()
 		}
 	}
 	sum, err := v.plane.Traffic(b.ID.Number())

@@ -119,10 +119,10 @@ func TestShow(t *testing.T) {
 	}
 	broken := first.Backends[0].ID
 	must(t, b.view.plane.SetHealth(lbplane.Health{Backend: broken, State: lbplane.Down, Since: time.Now(), Checks: 9, Failures: 2, Text: "refused"}))
-	m, err := b.view.plane.Backend(broken.Number())
+	backend, err := b.view.plane.Backend(broken.Number())
 	must(t, err)
-	m.Hop = lbplane.Hop{}
-	must(t, b.view.plane.SetBackend(m))
+	backend.Hop = lbplane.Hop{}
+	must(t, b.view.plane.SetBackend(backend))
 
 	var out bytes.Buffer
 	must(t, Show(ShowOptions{Flows: true, JSON: true}, &out))
