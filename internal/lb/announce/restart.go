@@ -83,9 +83,8 @@ func (x *session) leave() {
 	_ = x.bgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: true})
 }
 
-// delivered reports whether all withdrawals have been written, and the neighbor has acknowledged what was written. TCP goes on
-// sending after a connection was closed, but only until the neighbor sends something: the answer to that is a reset, and what
-// has not been sent by then is discarded.
+// delivered reports whether all withdrawals have been written and the neighbor has acknowledged all data. TCP goes on sending after
+// a connection is closed, but it answers data of the neighbor with a reset, which discards all data that is still to be sent.
 func (x *session) delivered() bool {
 	if x.unsent.Load() > 0 {
 		return false
@@ -96,7 +95,7 @@ func (x *session) delivered() bool {
 	}
 	sockets, err := netlink.SocketDiagTCP(family)
 	if err != nil {
-		return !errors.Is(err, netlink.ErrDumpInterrupted) // a kernel without inet_diag does not tell
+		return !errors.Is(err, netlink.ErrDumpInterrupted) // a kernel without inet_diag cannot report it
 	}
 	return !slices.ContainsFunc(sockets, func(s *netlink.Socket) bool {
 		to, _ := netip.AddrFromSlice(s.ID.Destination)

@@ -162,8 +162,8 @@ func TestWithdrawnEarly(t *testing.T) {
 	}
 }
 
-// TestWithdrawnOverSlowLink withdraws prefixes behind so much else that the connection ends before they are on the way, while
-// the router sends: its packets meet no connection any more, and what was not on the way by then is lost.
+// TestWithdrawnOverSlowLink withdraws prefixes while the send queue of the connection is long and the router sends updates. If the
+// connection were closed at once, it would answer those with a reset, and the queued withdrawals would be lost.
 func TestWithdrawnOverSlowLink(t *testing.T) {
 	b := newBed(t)
 	const churn = "protocol static churn { ipv4; route 198.51.100.0/24 blackhole; }\n"
@@ -175,7 +175,7 @@ func TestWithdrawnOverSlowLink(t *testing.T) {
 	b.machines[0].slow(t, 600)
 	for range 12 {
 		s.set(vip4, vip6, other4)
-		time.Sleep(10 * time.Millisecond) // or gobgp would put both into one message
+		time.Sleep(10 * time.Millisecond) // otherwise gobgp merges both into one message
 		s.set(vip4, vip6)
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -197,7 +197,7 @@ func TestWithdrawnOverSlowLink(t *testing.T) {
 	router.wantRoutes(vip6, "")
 }
 
-// slow limits what the host sends to a rate in bytes a second, and uses up the burst that it may send at first.
+// slow limits the rate at which the host sends, in bytes a second, and uses up the burst.
 func (h host) slow(t *testing.T, rate int) {
 	t.Helper()
 	const burst = 2000
