@@ -16,8 +16,8 @@ import (
 	"culvert/internal/host/runstate"
 )
 
-// Detach takes culvert off interfaces of this network namespace, the end of the load balancer's tunnels
-// too; nothing is touched if one of them does not carry it.
+// Detach detaches culvert from interfaces of this network namespace, which may be ends of the load balancer's tunnels, and
+// writes to out what it has done. It returns an error and changes nothing if one of the interfaces does not carry culvert.
 func Detach(interfaces []string, out io.Writer) error {
 	all, err := datapath.ListHere()
 	if err != nil {
@@ -31,25 +31,25 @@ func Detach(interfaces []string, out io.Writer) error {
 	isEnd := func(name string) bool {
 		return slices.ContainsFunc(ends, func(d decapplane.End) bool { return d.Interface == name })
 	}
-	owners := make(map[string]*datapath.Instance)
+	planes := make(map[string]*datapath.Instance)
 	for _, name := range interfaces {
 		i := slices.IndexFunc(all, func(i *datapath.Instance) bool {
 			return slices.Contains(i.Attached(), name)
 		})
-		if i < 0 && isEnd(name) { // perhaps one that was deleted
+		if i < 0 && isEnd(name) { // even if the interface was deleted
 			continue
 		}
 		if i < 0 {
 			return fmt.Errorf("culvert is not attached to %s here: see 'culvert status'", name)
 		}
-		owners[name] = all[i]
+		planes[name] = all[i]
 	}
-	served := make(map[*datapath.Instance]servedBy)
-	for _, i := range owners {
-		served[i] = whoServes(i) // the last interface takes with it what tells
+	processes := make(map[*datapath.Instance]processInfo)
+	for _, i := range planes {
+		processes[i] = processOf(i) // what the process has published goes with the last interface
 	}
 	for _, name := range interfaces {
-		if i := owners[name]; i != nil {
+		if i := planes[name]; i != nil {
 			err = i.Detach(name)
 		} else {
 			_, err = decapplane.Detach(name)
@@ -60,60 +60,63 @@ func Detach(interfaces []string, out io.Writer) error {
 		fmt.Fprintf(out, "detached from %s\n", name)
 	}
 	for _, i := range all {
-		if s := served[i]; s.served {
-			s.tell(i, i.Attached(), out)
+		if p := processes[i]; p.served {
+			p.report(i, i.Attached(), out)
 		}
 	}
 	return runstate.Sweep()
 }
 
-// servedBy is what is known of the process of an instance that is about to be detached.
-type servedBy struct {
+// processInfo describes the process of an instance that is about to be detached.
+type processInfo struct {
+	// served tells whether there is a process.
 	served bool
-	// does is what it does then, in the words of the configuration file; "" if it does not tell.
-	does string
+	// detached is the configuration's setting of that name, "" if the process has not published it.
+	detached string
 }
 
-// whoServes waits for the word of a process that has attached just now, and gives it some time after its lock.
-func whoServes(i *datapath.Instance) servedBy {
-	s := servedBy{served: i.Served()}
-	for range toldTries {
+// processOf describes the process of an instance. A process publishes its settings shortly after it has locked the data plane,
+// so processOf waits up to two seconds for them.
+func processOf(i *datapath.Instance) processInfo {
+	info := processInfo{served: i.Served()}
+	for range publishTries {
 		p, known, err := i.Process()
-		s.does = p.Detached
-		if !s.served || known || err != nil {
+		info.detached = p.Detached
+		if !info.served || known || err != nil {
 			break
 		}
-		time.Sleep(toldPause)
+		time.Sleep(publishPause)
 	}
-	return s
+	return info
 }
 
 const (
-	toldTries = 40
-	toldPause = 50 * time.Millisecond
+	publishTries = 40
+	publishPause = 50 * time.Millisecond
 )
 
-// tell says what the process does without interfaces it had; left are those that are still attached.
-func (s servedBy) tell(i *datapath.Instance, left []string, out io.Writer) {
-	fmt.Fprintf(out, "router %s is still served by a process, which %s\n", i.Name(), s.goesOn(isSCION(i), left))
+// report writes what the process does after interfaces were detached. left are those that are still attached.
+func (p processInfo) report(i *datapath.Instance, left []string, out io.Writer) {
+	fmt.Fprintf(out, "router %s is still served by a process, which %s\n", i.Name(), p.next(isSCION(i), left))
 }
 
-func (s servedBy) goesOn(scion bool, left []string) string {
-	said := ""
-	if s.does != "" {
-		said = fmt.Sprintf(" (detached = %q)", s.does)
+// next says what the process does next.
+func (p processInfo) next(scion bool, left []string) string {
+	setting := ""
+	if p.detached != "" {
+		setting = fmt.Sprintf(" (detached = %q)", p.detached)
 	}
 	except := ""
 	if len(left) > 0 {
 		except = " except on " + strings.Join(left, ", ")
 	}
 	switch {
-	case s.does == config.DetachedAttach:
-		return "attaches again at once" + said + ": to have it stay off, stop the process first"
-	case s.does == config.DetachedExit && except == "":
-		return "ends now" + said
+	case p.detached == config.DetachedAttach:
+		return "attaches again at once" + setting + ": to have it stay off, stop the process first"
+	case p.detached == config.DetachedExit && except == "":
+		return "ends now" + setting
 	case scion && except == "":
-		return "goes on with its slow path alone" + said
+		return "goes on with its slow path alone" + setting
 	case scion:
 		return "goes on with its slow path alone" + except
 	case except != "":
@@ -122,28 +125,27 @@ func (s servedBy) goesOn(scion bool, left []string) string {
 	return "ends or attaches again, as its configuration says"
 }
 
-// DetachAll takes culvert off every interface of this network namespace, and removes what is left
-// of instances and ends of tunnels, of whatever namespace, that are attached to nothing any more and
-// not served.
+// DetachAll detaches culvert from every interface of this network namespace. It also removes instances and ends of tunnels, of
+// any network namespace, that are attached to nothing any more and have no process. It writes to out what it has done.
 func DetachAll(out io.Writer) error {
 	all, err := datapath.List()
 	if err != nil {
 		return err
 	}
 	defer closeAll(all)
-	told := &notedWriter{Writer: out}
+	report := &trackingWriter{Writer: out}
 	var errs []error
 	for _, i := range all {
-		errs = append(errs, detachOrForget(i, told))
+		errs = append(errs, detachOrForget(i, report))
 	}
-	err = errors.Join(append(errs, detachEnds(told), decapplane.Forget(), runstate.Sweep())...)
-	if err == nil && !told.any {
+	err = errors.Join(append(errs, detachEnds(report), decapplane.Forget(), runstate.Sweep())...)
+	if err == nil && !report.written {
 		fmt.Fprintln(out, "nothing of culvert is attached in this network namespace")
 	}
 	return err
 }
 
-// detachEnds takes the ends of the load balancer's tunnels off.
+// detachEnds detaches all ends of the load balancer's tunnels in this network namespace.
 func detachEnds(out io.Writer) error {
 	ends, err := decapplane.List()
 	if err != nil {
@@ -158,6 +160,8 @@ func detachEnds(out io.Writer) error {
 	return nil
 }
 
+// detachOrForget removes an instance that is attached to nothing any more and has no process, and detaches one of this network
+// namespace. It leaves others alone.
 func detachOrForget(i *datapath.Instance, out io.Writer) error {
 	gone, err := i.Forget()
 	if err != nil {
@@ -170,13 +174,13 @@ func detachOrForget(i *datapath.Instance, out io.Writer) error {
 	if !i.Here() {
 		return nil
 	}
-	s := whoServes(i)
+	p := processOf(i)
 	if err := i.DetachAll(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "router %s detached\n", i.Name())
-	if s.served {
-		s.tell(i, nil, out)
+	if p.served {
+		p.report(i, nil, out)
 	}
 	return nil
 }
@@ -187,14 +191,14 @@ func closeAll(all []*datapath.Instance) {
 	}
 }
 
-// notedWriter remembers whether anything was written.
-type notedWriter struct {
+// trackingWriter records whether anything was written.
+type trackingWriter struct {
 	io.Writer
-	any bool
+	written bool
 }
 
 // Write implements io.Writer.
-func (w *notedWriter) Write(p []byte) (int, error) {
-	w.any = true
+func (w *trackingWriter) Write(p []byte) (int, error) {
+	w.written = true
 	return w.Writer.Write(p)
 }

@@ -27,16 +27,16 @@ import (
 	"culvert/internal/stages"
 )
 
-// DoctorOptions adds to o what the configuration at path leads to: culvert's own file, or a
-// router's TOML file.
+// DoctorOptions adds to o what the configuration at path asks of the host. path is culvert's own file or a SCION router's TOML
+// file. It returns an error if a start with the file would be refused because its stages contradict each other.
 func DoctorOptions(path string, o *doctor.Options) error {
-	own, err := stages.IsNode(path)
+	isNode, err := stages.IsNode(path)
 	if err != nil {
 		return err
 	}
 	loose := false
-	refused := func(string) error { return nil }
-	if own {
+	checkStages := func(string) error { return nil }
+	if isNode {
 		n, err := stages.Load(path)
 		if err != nil {
 			return err
@@ -61,25 +61,25 @@ func DoctorOptions(path string, o *doctor.Options) error {
 				if err != nil {
 					return s.Locate("address", err)
 				}
-				protects(o, addr, s.Forwarded)
+				addProtected(o, addr, s.Forwarded)
 			}
 		}
-		wanted, err := lbstage.Compile(file)
+		balancer, err := lbstage.Compile(file)
 		if err != nil {
 			return err
 		}
-		if wanted.On() {
+		if balancer.On() {
 			o.Stages.LB = true
-			lbOptions(o, wanted.State())
+			addLB(o, balancer.State())
 		}
 		rules, err := filterstage.Compile(file)
 		if err != nil {
 			return err
 		}
-		refused = func(name string) error { return doctorRefuses(name, ipRouter != nil, rules, wanted) }
-		o.Forwards = ipRouter != nil || wanted.On()
+		checkStages = func(name string) error { return checkTogether(name, ipRouter != nil, rules, balancer) }
+		o.Forwards = ipRouter != nil || balancer.On()
 		if router == nil {
-			return refused(n.Name)
+			return checkStages(n.Name)
 		}
 		path, loose = router.Config, router.Loose()
 	}
@@ -87,7 +87,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := refused(r.ID()); err != nil {
+	if err := checkStages(r.ID()); err != nil {
 		return err
 	}
 	o.Forwards, o.Stages.SCION = true, true
@@ -104,9 +104,10 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	return nil
 }
 
-// doctorRefuses returns the error of a start with a file whose stages contradict each other: a service that is protected and a
-// VIP, or protected behind an IP router. A data plane that cannot be read is left out: DoctorRunning tells of it.
-func doctorRefuses(name string, ipRouter bool, rules *filterstage.Plan, wanted *lbstage.Plan) error {
+// checkTogether returns the error that a start of the data plane name would end with because stages contradict each other: a
+// protected service is a VIP, or is behind an IP router. If the running data plane cannot be read, the file is checked alone;
+// DoctorRunning reports that error.
+func checkTogether(name string, ipRouter bool, rules *filterstage.Plan, balancer *lbstage.Plan) error {
 	running, err := datapath.OpenHere(name)
 	if err != nil {
 		running = nil
@@ -114,21 +115,22 @@ func doctorRefuses(name string, ipRouter bool, rules *filterstage.Plan, wanted *
 	if running != nil {
 		defer running.Close()
 	}
-	s := stage.Situation{Running: running, Stages: []stage.Checker{rules, wanted}}
+	s := stage.Situation{Running: running, Stages: []stage.Checker{rules, balancer}}
 	if ipRouter {
 		if err := routestage.CheckForwarded(s); err != nil {
 			return err
 		}
 	}
-	return wanted.Check(s)
+	return balancer.Check(s)
 }
 
-// DoctorRunning adds to o what the data planes of this network namespace ask of the host, or why they cannot be read.
+// DoctorRunning adds to o what the data planes of this network namespace ask of the host, or the error with which they cannot
+// be read.
 func DoctorRunning(o *doctor.Options) {
 	served := false
-	defer func() { decapsRunning(o, served) }()
+	defer func() { addDecaps(o, served) }()
 	found := make(map[string]bool)
-	defer func() { slowPaths(o, found) }()
+	defer func() { addSlowPaths(o, found) }()
 	all, err := datapath.ListHere()
 	if err != nil {
 		o.Unread = err
@@ -141,15 +143,15 @@ func DoctorRunning(o *doctor.Options) {
 			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
 		}
 		if isSCION(inst) {
-			o.Strays = append(o.Strays, strays(inst.Name(), inst, aSecond)...)
+			o.Strays = append(o.Strays, strays(inst.Name(), inst, waitSecond)...)
 		}
 		o.Stages.SCION = o.Stages.SCION || isSCION(inst)
 		o.Stages.Route = o.Stages.Route || routeplane.OptionsOf(inst) != nil
 		o.Stages.LB = o.Stages.LB || lbplane.OptionsOf(inst) != nil
-		o.Stages.Filter = true // what a data plane without another stage is for
+		o.Stages.Filter = true // any data plane takes filter rules
 		if f, err := filterplane.Read(inst); err == nil {
 			for _, s := range f.Services {
-				protects(o, s.Addr, s.Forwarded)
+				addProtected(o, s.Addr, s.Forwarded)
 			}
 		}
 		if routeplane.OptionsOf(inst) != nil {
@@ -179,7 +181,7 @@ func DoctorRunning(o *doctor.Options) {
 		}
 		for _, u := range inst.Unattached() {
 			if inst.Starting() {
-				break // it is about to attach
+				break // it has not attached yet
 			}
 			o.Missing = append(o.Missing, doctor.Missing{
 				Interface: u.Interface, Router: inst.Name(), Exists: u.Why != pins.Gone,
@@ -188,7 +190,7 @@ func DoctorRunning(o *doctor.Options) {
 		}
 		if plane, err := lbplane.View(inst); err == nil {
 			if s, err := lb.Load(plane); err == nil {
-				lbOptions(o, s)
+				addLB(o, s)
 				sessions, known, err := bgpstate.Of(inst)
 				o.LB.Sessions = append(o.LB.Sessions, sessions...)
 				if err != nil || !known {
@@ -200,8 +202,8 @@ func DoctorRunning(o *doctor.Options) {
 	}
 }
 
-// slowPaths adds the processes of SCION routers of this network namespace whose data plane is not among those found.
-func slowPaths(o *doctor.Options, found map[string]bool) {
+// addSlowPaths adds the processes of SCION routers of this network namespace whose data plane is not in found.
+func addSlowPaths(o *doctor.Options, found map[string]bool) {
 	if o.Unread != nil {
 		return
 	}
@@ -218,8 +220,9 @@ func slowPaths(o *doctor.Options, found map[string]bool) {
 	}
 }
 
-// decapsRunning adds where tunnels end, or did. Served tells whether a process is there that attaches again.
-func decapsRunning(o *doctor.Options, served bool) {
+// addDecaps adds the interfaces at which tunnels end, or ended until the interface was deleted. served tells whether a process
+// runs that attaches them again.
+func addDecaps(o *doctor.Options, served bool) {
 	decaps, err := decapplane.List()
 	if err != nil {
 		o.Unread = err
@@ -236,8 +239,8 @@ func decapsRunning(o *doctor.Options, served bool) {
 	}
 }
 
-// lbOptions adds what a load balancer asks of the host.
-func lbOptions(o *doctor.Options, s lb.State) {
+// addLB adds what a load balancer asks of the host.
+func addLB(o *doctor.Options, s lb.State) {
 	if o.LB == nil {
 		o.LB = &doctor.LB{}
 	}
@@ -257,8 +260,8 @@ func lbOptions(o *doctor.Options, s lb.State) {
 	}
 }
 
-// protects adds what a protected service asks of the host.
-func protects(o *doctor.Options, addr netip.AddrPort, forwarded bool) {
+// addProtected adds what a protected service asks of the host.
+func addProtected(o *doctor.Options, addr netip.AddrPort, forwarded bool) {
 	switch {
 	case forwarded:
 		o.Forwarded = true

@@ -11,27 +11,28 @@ import (
 	"culvert/internal/stats"
 )
 
-// strays finds the interfaces of a router where datagrams of links are being dropped that belong to another one. Wait is called
-// between two looks if there have been any at all.
+// strays returns the interfaces of a SCION router that are dropping datagrams of links because they came in by the wrong
+// interface. It reads the counters twice and calls wait in between. If nothing was dropped before the first reading, it
+// returns nil without a call of wait.
 func strays(router string, plane stats.PortSource, wait func()) (found []doctor.Stray) {
-	first, err := stats.Dropped(plane, stats.ReasonSCIONInterface)
+	before, err := stats.Dropped(plane, stats.ReasonSCIONInterface)
 	if err != nil {
-		return nil // the privileges that it takes are a check of their own
+		return nil // another check of doctor covers missing privileges
 	}
-	if !slices.ContainsFunc(slices.Collect(maps.Values(first)), func(n uint64) bool { return n > 0 }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(before)), func(n uint64) bool { return n > 0 }) {
 		return nil
 	}
 	wait()
-	now, err := stats.Dropped(plane, stats.ReasonSCIONInterface)
+	after, err := stats.Dropped(plane, stats.ReasonSCIONInterface)
 	if err != nil {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if then, known := first[name]; known && now[name] > then {
-			found = append(found, doctor.Stray{Interface: name, Router: router, Packets: now[name] - then})
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if n, known := before[name]; known && after[name] > n {
+			found = append(found, doctor.Stray{Interface: name, Router: router, Packets: after[name] - n})
 		}
 	}
 	return found
 }
 
-func aSecond() { time.Sleep(time.Second) }
+func waitSecond() { time.Sleep(time.Second) }

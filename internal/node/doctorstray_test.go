@@ -10,7 +10,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// droppingPorts is a router that has dropped datagrams by three interfaces.
+// droppingPorts is a router that has dropped so many datagrams of links by interfaces a, b and c.
 type droppingPorts [3]uint64
 
 func (d *droppingPorts) Ports() (all []stats.Port, err error) {
@@ -21,17 +21,27 @@ func (d *droppingPorts) Ports() (all []stats.Port, err error) {
 	return all, nil
 }
 
-// Doctor is told of interfaces whose count grows, not of those that counted once, and waits for none if nothing was dropped.
+// TestStrays reads counters that change while strays waits.
 func TestStrays(t *testing.T) {
-	d := droppingPorts{7, 0, 9}
-	grow := func() { d = droppingPorts{7, 0, 12} }
-	if got, want := strays("br1", &d, grow), []doctor.Stray{{Interface: "c", Router: "br1", Packets: 3}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("found %+v, want %+v", got, want)
-	}
-	if got := strays("br1", &d, func() {}); got != nil {
-		t.Errorf("found %+v where nothing grows", got)
-	}
-	if got := strays("br1", &droppingPorts{}, func() { t.Error("waited, though nothing was dropped ever") }); got != nil {
-		t.Errorf("found %+v where nothing was dropped", got)
+	for _, tt := range []struct {
+		name          string
+		before, after droppingPorts
+		waits         bool
+		want          []doctor.Stray
+	}{
+		{"one counter grows", droppingPorts{7, 0, 9}, droppingPorts{7, 0, 12}, true, []doctor.Stray{{Interface: "c", Router: "br1", Packets: 3}}},
+		{"no counter grows", droppingPorts{7, 0, 9}, droppingPorts{7, 0, 9}, true, nil},
+		{"nothing was ever dropped", droppingPorts{}, droppingPorts{}, false, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			plane, waited := tt.before, false
+			wait := func() { plane, waited = tt.after, true }
+			if got := strays("br1", &plane, wait); !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("found %+v, want %+v", got, tt.want)
+			}
+			if waited != tt.waits {
+				t.Errorf("waited: %t, want %t", waited, tt.waits)
+			}
+		})
 	}
 }

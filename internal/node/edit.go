@@ -8,21 +8,23 @@ import (
 	"culvert/internal/stages"
 )
 
-// carryOut brings a change by hand into force on a running data plane, unless it contradicts what another stage does there.
+// carryOut brings an edit into force on a running data plane. It returns an error and changes nothing if the edit contradicts
+// what another stage does there.
 func carryOut(inst *datapath.Instance, e stage.Edit) error {
-	// With the lock held, no other process turns a stage on between the check and the change.
-	return inst.Edit(func(now *datapath.Instance) error { return apply(now, e) })
+	// Edit holds the data plane's lock, so that no other process turns a stage on between the check and the change.
+	return inst.Edit(func(locked *datapath.Instance) error { return apply(locked, e) })
 }
 
+// apply carries an edit out while the data plane's lock is held. All stages check the edit, as they are on the data plane.
 func apply(inst *datapath.Instance, e stage.Edit) error {
 	return e.Apply(inst, func(edited stage.Checker) error {
-		s := stage.Situation{Interfaces: union(inst), Running: inst}
-		for _, of := range stages.All() {
-			if of.Name() == e.Name() {
+		s := stage.Situation{Interfaces: interfacesOf(inst), Running: inst}
+		for _, st := range stages.All() {
+			if st.Name() == e.Name() {
 				s.Stages = append(s.Stages, edited)
 				continue
 			}
-			editable, ok := of.(stage.Editable)
+			editable, ok := st.(stage.Editable)
 			if !ok {
 				continue
 			}
@@ -43,7 +45,7 @@ func apply(inst *datapath.Instance, e stage.Edit) error {
 	})
 }
 
-// checkers are plans as what is asked of their stages.
+// checkers converts plans to a slice of the interface that Situation.Stages has.
 func checkers(plans []stage.Plan) (all []stage.Checker) {
 	for _, p := range plans {
 		all = append(all, p)

@@ -18,15 +18,15 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
-// AddRule puts a rule into the filter of a data plane, and tells out. With replace it takes the place and the counters of
-// the rule of its name.
+// AddRule adds a rule to the filter of a data plane and writes to out what it has done. on names the data plane, "" is the
+// only one. With replace the rule takes the place and the counters of the rule of the same name.
 func AddRule(on string, spec filter.Spec, at filter.Place, replace bool, out io.Writer) error {
-	rule, err := spec.Rule() // before anything is touched
+	rule, err := spec.Rule() // an error leaves the data plane as it is
 	if err != nil {
 		return err
 	}
 	return edit(on, func(inst *datapath.Instance) error {
-		if err := onInterfaces(rule, union(inst)); err != nil {
+		if err := checkInterfaces(rule, interfacesOf(inst)); err != nil {
 			return err
 		}
 		name, verb := rule.Name, "replaced"
@@ -44,14 +44,14 @@ func AddRule(on string, spec filter.Spec, at filter.Place, replace bool, out io.
 			return err
 		}
 		fmt.Fprintf(out, "rule %s %s\n", name, verb)
-		tellFile(before, []string{name}, out)
-		tellNowhere(inst, out)
-		tellMissing(inst, rule.Interfaces, out)
+		noteFileRules(before, []string{name}, out)
+		noteUnattached(inst, out)
+		noteMissing(inst, rule.Interfaces, out)
 		return nil
 	})
 }
 
-// edit opens a data plane for a change of its filter.
+// edit opens the data plane on, or the only one if on is "", for a change of its filter.
 func edit(on string, change func(*datapath.Instance) error) error {
 	inst, err := filterview.Open(on)
 	if err != nil {
@@ -61,12 +61,12 @@ func edit(on string, change func(*datapath.Instance) error) error {
 	return change(inst)
 }
 
-// change carries out a change of a data plane's filter.
+// change edits the filter of a data plane with f.
 func change(inst *datapath.Instance, f func(*filterplane.Filter) error) error {
 	return carryOut(inst, filterstage.Edit{Change: f})
 }
 
-// DeleteRules takes rules out of the filter of a data plane: all that are named, or none.
+// DeleteRules deletes rules from the filter of a data plane: all that are named, or none if one does not exist.
 func DeleteRules(on string, names []string, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		var before []filterplane.Rule
@@ -78,24 +78,24 @@ func DeleteRules(on string, names []string, out io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(out, "%s %s deleted\n", plural(len(names), "rule"), strings.Join(names, ", "))
-		tellFile(before, names, out)
-		tellNowhere(inst, out)
+		noteFileRules(before, names, out)
+		noteUnattached(inst, out)
 		return nil
 	})
 }
 
-// tellFile says that rules of the configuration file come back as they are there.
-func tellFile(rules []filterplane.Rule, names []string, out io.Writer) {
-	var file []string
+// noteFileRules writes which of the named rules come from the configuration file, since these come back.
+func noteFileRules(rules []filterplane.Rule, names []string, out io.Writer) {
+	var fromFile []string
 	for _, name := range names {
 		for _, r := range rules {
 			if r.Name == name && r.File {
-				file = append(file, name)
+				fromFile = append(fromFile, name)
 			}
 		}
 	}
-	if len(file) > 0 {
-		fmt.Fprintf(out, "the configuration file brings %s back when it is read again\n", strings.Join(file, ", "))
+	if len(fromFile) > 0 {
+		fmt.Fprintf(out, "the configuration file brings %s back when it is read again\n", strings.Join(fromFile, ", "))
 	}
 }
 
@@ -106,7 +106,7 @@ func plural(n int, what string) string {
 	return what + "s"
 }
 
-// Flush takes all rules out of the filter of a data plane, with all also its sets and services.
+// Flush deletes all rules from the filter of a data plane, and with all also its sets and protected services.
 func Flush(on string, all bool, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		var before filterplane.Filter
@@ -121,83 +121,84 @@ func Flush(on string, all bool, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		gone := filterview.Summary(len(before.Rules), 0, 0)
+		deleted := filterview.Summary(len(before.Rules), 0, 0)
 		if all {
-			gone = filterview.Summary(len(before.Rules), len(before.Sets), len(before.Services))
+			deleted = filterview.Summary(len(before.Rules), len(before.Sets), len(before.Services))
 		}
-		if gone == "" {
-			gone = "nothing"
+		if deleted == "" {
+			deleted = "nothing"
 		}
-		fmt.Fprintf(out, "%s deleted\n", gone)
-		tellNowhere(inst, out)
+		fmt.Fprintf(out, "%s deleted\n", deleted)
+		noteUnattached(inst, out)
 		return nil
 	})
 }
 
-// Protect protects a service against floods of SYNs.
+// Protect protects a service against SYN floods.
 func Protect(on string, s filterplane.Service, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		if err := change(inst, func(f *filterplane.Filter) error { return filter.Protect(f, s) }); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s is protected: see 'culvert doctor' for what the host has to be like\n", s.Addr)
-		if not, err := hostaddr.Elsewhere([]netip.AddrPort{s.Addr}); err == nil && len(not) > 0 && !s.Forwarded {
-			behind := "for one behind this host say --forwarded"
+		fmt.Fprintf(out, "%s is protected: see 'culvert doctor' for what the host needs\n", s.Addr)
+		if elsewhere, err := hostaddr.Elsewhere([]netip.AddrPort{s.Addr}); err == nil && len(elsewhere) > 0 && !s.Forwarded {
+			advice := "for one behind this host say --forwarded"
 			if routeplane.OptionsOf(inst) != nil {
-				behind = "one behind this host cannot be protected beside the IP router"
+				advice = "one behind this host cannot be protected beside the IP router"
 			}
-			fmt.Fprintf(out, "this host does not have the address %s: no connection to the service comes about until it has; %s\n", s.Addr.Addr(), behind)
+			fmt.Fprintf(out, "this host does not have the address %s: no connection to the service comes about until it has; %s\n", s.Addr.Addr(), advice)
 		}
-		tellNowhere(inst, out)
+		noteUnattached(inst, out)
 		return nil
 	})
 }
 
-// Unprotect ends that.
+// Unprotect ends the protection of a service.
 func Unprotect(on string, addr netip.AddrPort, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		if err := change(inst, func(f *filterplane.Filter) error { return filter.Unprotect(f, addr) }); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "%s is not protected any more\n", addr)
-		tellNowhere(inst, out)
+		noteUnattached(inst, out)
 		return nil
 	})
 }
 
-// union is where a data plane is, or will be once an interface is there again.
-func union(inst *datapath.Instance) []string {
+// interfacesOf returns the interfaces that a data plane is attached to, and those that it attaches to once they exist again.
+// The names are sorted.
+func interfacesOf(inst *datapath.Instance) []string {
 	all := slices.Concat(inst.Attached(), inst.Configured())
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// tellMissing names the interfaces of a rule that are not there, while others are: packets of these the rule does not see.
-func tellMissing(inst *datapath.Instance, of []string, out io.Writer) {
-	var gone []string
+// noteMissing writes which interfaces of a rule do not carry the data plane now, while others do.
+func noteMissing(inst *datapath.Instance, interfaces []string, out io.Writer) {
+	var missing []string
 	for _, u := range inst.Unattached() {
-		if slices.Contains(of, u.Interface) {
-			gone = append(gone, u.Interface)
+		if slices.Contains(interfaces, u.Interface) {
+			missing = append(missing, u.Interface)
 		}
 	}
-	if len(gone) > 0 && len(inst.Attached()) > 0 {
-		fmt.Fprintf(out, "%s is not on %s now: there the rule is in force once it is attached again\n", inst.Name(), strings.Join(gone, " and "))
+	if len(missing) > 0 && len(inst.Attached()) > 0 {
+		fmt.Fprintf(out, "%s is not on %s now: there the rule is in force once it is attached again\n", inst.Name(), strings.Join(missing, " and "))
 	}
 }
 
-// tellNowhere says what a change means while there is no interface.
-func tellNowhere(inst *datapath.Instance, out io.Writer) {
+// noteUnattached writes that a change has no effect yet, if the data plane is attached to no interface.
+func noteUnattached(inst *datapath.Instance, out io.Writer) {
 	if len(inst.Attached()) > 0 {
 		return
 	}
 	fmt.Fprintf(out, "%s is on no interface now: this is in force once %s is there again\n", inst.Name(), strings.Join(inst.Configured(), " or "))
 }
 
-// onInterfaces refuses a rule for packets that the data plane will not see, not even when an interface is made again.
-func onInterfaces(r filterplane.Rule, attached []string) error {
+// checkInterfaces returns an error if a rule names an interface that is not in known. Such a rule would never see a packet.
+func checkInterfaces(r filterplane.Rule, known []string) error {
 	for _, name := range r.Interfaces {
-		if !slices.Contains(attached, name) {
-			return fmt.Errorf("rule for %s: the data plane is not attached to it, but to %s", name, strings.Join(attached, ", "))
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("rule for %s: the data plane is not attached to it, but to %s", name, strings.Join(known, ", "))
 		}
 	}
 	return nil

@@ -16,27 +16,27 @@ import (
 	"culvert/internal/filter/filterstage"
 )
 
-// SetChange puts entries into a set.
+// SetChange is a change of a set: entries to add, or to replace all others with.
 type SetChange struct {
-	// On is the data plane, "" for the only one.
+	// On names the data plane, "" is the only one.
 	On   string
 	Name string
-	// Entries, or those of File ("-" for Stdin).
+	// Entries are the entries, unless File names a file that has them. File "-" stands for Stdin.
 	Entries []string
 	File    string
 	Stdin   io.Reader
-	// Timeout is for entries without one of their own, "" for good.
+	// Timeout applies to entries without their own. Without one, "", entries stay until they are deleted.
 	Timeout string
-	// Type is what a new set has, and an old one must have: prefix, endpoint or "" for either.
+	// Type is the type of a new set, and must be that of an existing one: prefix, endpoint, or "" for either.
 	Type string
-	// Replace says that nothing else stays in the set.
+	// Replace removes all other entries.
 	Replace bool
 	Out     io.Writer
-	// Progress is told of work that takes long; it may be nil.
+	// Progress receives a line when reading or loading takes long. It may be nil.
 	Progress io.Writer
 }
 
-// ChangeSet puts entries into a set, which is made if it is not there. If anything is wrong, nothing has changed.
+// ChangeSet puts entries into a set and makes the set if it does not exist. An error leaves everything as it was.
 func ChangeSet(c SetChange) error {
 	if err := filter.CheckName("set", c.Name); err != nil {
 		return err
@@ -47,12 +47,12 @@ func ChangeSet(c SetChange) error {
 			return err
 		}
 		set := filterplane.Set{Name: c.Name, Endpoints: c.Type == filterstage.SetEndpoints}
-		there := false
+		exists := false
 		if n := slices.IndexFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == c.Name }); n >= 0 {
 			if c.Type != "" && f.Sets[n].Endpoints != set.Endpoints {
 				return fmt.Errorf("set %s has members of another type than %s", c.Name, c.Type)
 			}
-			set, there = f.Sets[n], true
+			set, exists = f.Sets[n], true
 		}
 		done := progress(c.Progress, "set "+c.Name+": reading entries")
 		m, err := filterstage.ReadMembers(set.Endpoints, c.File, c.Stdin, c.Entries, c.Timeout)
@@ -61,7 +61,7 @@ func ChangeSet(c SetChange) error {
 			return err
 		}
 		done = progress(c.Progress, "set "+c.Name+": loading "+m.Count())
-		now, err := m.Bring(inst, set, there, c.Replace)
+		now, err := m.Bring(inst, set, exists, c.Replace)
 		done()
 		if err != nil {
 			return err
@@ -73,63 +73,65 @@ func ChangeSet(c SetChange) error {
 			}
 		}
 		if set.File {
-			fmt.Fprintf(c.Out, "it is of the configuration file, which says anew what is in it when it is read again\n")
+			fmt.Fprintf(c.Out, "the set is from the configuration file: the file's entries replace these when it is read again\n")
 		}
 		return nil
 	})
 }
 
-// looksLikeNetwork tells whether an entry is an IPv4 address without a length that ends as networks do.
+// looksLikeNetwork tells whether an entry is an IPv4 address without a prefix length whose last byte is 0. Its author may have
+// meant a network.
 func looksLikeNetwork(entry string) bool {
 	a, err := netip.ParseAddr(entry)
 	return err == nil && a.Is4() && a.As4()[3] == 0
 }
 
-// progressAfter is how long work may take in silence.
+// progressAfter is how long work may take before progress is reported.
 const progressAfter = time.Second
 
-// progress tells of work that takes long, until it is done.
+// progress writes a line to out if work takes longer than progressAfter, and another one with the time when done is called.
+// out may be nil.
 func progress(out io.Writer, what string) (done func()) {
 	if out == nil {
 		return func() {}
 	}
 	start := time.Now()
-	told := make(chan bool, 1)
-	told <- false
+	reported := make(chan bool, 1)
+	reported <- false
 	timer := time.AfterFunc(progressAfter, func() {
-		<-told
+		<-reported
 		fmt.Fprintf(out, "%s ...\n", what)
-		told <- true
+		reported <- true
 	})
 	return func() {
 		timer.Stop()
-		if <-told {
+		if <-reported {
 			fmt.Fprintf(out, "%s took %.1f s\n", what, time.Since(start).Seconds())
 		}
-		told <- true
+		reported <- true
 	}
 }
 
-// DeleteSet takes a set away that no rule asks for.
+// DeleteSet deletes a set. It returns an error if a rule uses the set.
 func DeleteSet(on, name string, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
-		ofFile := false
+		fromFile := false
 		err := change(inst, func(f *filterplane.Filter) error {
-			ofFile = slices.ContainsFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == name && s.File })
+			fromFile = slices.ContainsFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == name && s.File })
 			return filter.DeleteSets(f, []string{name})
 		})
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "set %s deleted\n", name)
-		if ofFile {
+		if fromFile {
 			fmt.Fprintf(out, "the configuration file brings it back when it is read again\n")
 		}
 		return nil
 	})
 }
 
-// DeleteEntries takes entries out of a set: all of them, or none if one is not there.
+// DeleteEntries deletes entries of a set: all that are named, or none if one is not in the set.
 func DeleteEntries(on, name string, entries []string, out io.Writer) error {
 	return edit(on, func(inst *datapath.Instance) error {
 		f, err := filterplane.Read(inst)

@@ -18,45 +18,47 @@ import (
 	"culvert/internal/host/pins"
 )
 
-// errDetached ends a process whose data plane somebody else has taken away, as the configuration wants it.
+// errDetached ends a process after its data plane was detached by hand, if the configuration has detached = "exit".
 var errDetached = errors.New("the data plane was detached by somebody else")
 
-// portPeriod is how often the interfaces are looked at without a word from the kernel. A detached program is not told of.
+// portPeriod is how often the interfaces are checked without a notification. The kernel sends none when a program is detached.
 const portPeriod = time.Second
 
-// follower keeps a data plane on the interfaces that it was told to be on.
+// follower keeps a data plane attached to the interfaces of its configuration.
 type follower struct {
 	inst     *datapath.Instance
 	log      *slog.Logger
-	detached string // config.Detached...
-	// check refuses an interface, restore brings the file's filter back if what went with a data plane that was removed is
-	// not known. Both may be nil.
-	check   func(name string) error
+	detached string // one of config.DetachedAttach, config.DetachedExit and config.DetachedStay
+	// checkPort returns an error for an interface that a stage does not work on. It may be nil.
+	checkPort func(name string) error
+	// restore brings the file's filter into force again after the data plane was removed, if the filter that went with it is
+	// not known. It may be nil.
 	restore func() error
 
-	waiting map[string]bool   // interfaces that were not there, or have gone
-	down    map[string]bool   // interfaces that carry the program and by which nothing comes
-	told    map[string]string // what the log says last of an interface, "" is the data plane
-	ends    map[string]string // the same of interfaces where tunnels end
+	waiting    map[string]bool   // interfaces that do not exist, or carry no program yet since they were made again
+	down       map[string]bool   // interfaces that carry the program, but are down or have no carrier
+	logged     map[string]string // the last message about each interface; "" is the data plane
+	endsLogged map[string]string // the same for interfaces where tunnels end
 }
 
-// followPorts keeps inst on its interfaces until ctx ends. It returns errDetached if the process is to end.
+// followPorts keeps the data plane of f attached to its interfaces until ctx ends. It returns errDetached if the process is to
+// end because the data plane was detached.
 func followPorts(ctx context.Context, f *follower) error {
 	runtime.LockOSThread() // sockets and interfaces are those of the thread's network namespace
 	defer runtime.UnlockOSThread()
-	f.waiting, f.down, f.told = make(map[string]bool), make(map[string]bool), make(map[string]string)
+	f.waiting, f.down, f.logged = make(map[string]bool), make(map[string]bool), make(map[string]string)
 	for _, u := range f.inst.Unattached() {
 		f.waiting[u.Interface] = true
 	}
 	done := make(chan struct{})
 	defer close(done)
 	links := make(chan netlink.LinkUpdate, 64)
-	// What is lost, also by a failure to subscribe, is found at the next tick.
+	// An error is ignored: what notifications do not report is found at the next tick.
 	_ = netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: func(error) {}})
 	tick := time.NewTicker(portPeriod)
 	defer tick.Stop()
 	for {
-		if err := f.look(); err != nil {
+		if err := f.checkPorts(); err != nil {
 			return err
 		}
 		select {
@@ -67,27 +69,29 @@ func followPorts(ctx context.Context, f *follower) error {
 			if !ok {
 				links = nil
 			}
-			for len(links) > 0 { // they come in crowds
+			for len(links) > 0 { // one check does for a burst of notifications
 				<-links
 			}
 		}
 	}
 }
 
-// say logs what is new about an interface; nothing is said twice.
-func (f *follower) say(level slog.Level, iface, text string, args ...any) {
+// logOnce writes a message about an interface, or with iface "" about the data plane, unless it was the last one about it.
+func (f *follower) logOnce(level slog.Level, iface, text string, args ...any) {
 	key := text + fmt.Sprint(args...)
-	if f.told[iface] == key {
+	if f.logged[iface] == key {
 		return
 	}
-	f.told[iface] = key
+	f.logged[iface] = key
 	if iface != "" {
 		args = append([]any{"interface", iface}, args...)
 	}
 	f.log.Log(context.Background(), level, text, args...)
 }
 
-func (f *follower) look() error {
+// checkPorts attaches to interfaces that have lost the program or exist again, as the configuration says, and logs what it
+// finds. It returns errDetached if the process is to end.
+func (f *follower) checkPorts() error {
 	if f.inst.Removed() {
 		if err := f.removed(); err != nil || f.inst.Removed() {
 			return err
@@ -95,7 +99,7 @@ func (f *follower) look() error {
 	}
 	if f.detached == config.DetachedAttach {
 		if err := f.inst.KeepFronts(); err != nil {
-			f.say(slog.LevelWarn, "", "the filter could not be read: rules made by hand go if somebody detaches the data plane", "err", err)
+			f.logOnce(slog.LevelWarn, "", "the filter could not be read: rules made by hand go if somebody detaches the data plane", "err", err)
 		}
 	}
 	unattached := f.inst.Unattached()
@@ -103,54 +107,54 @@ func (f *follower) look() error {
 		switch {
 		case u.Why == pins.Gone:
 			f.waiting[u.Interface] = true
-			f.say(slog.LevelWarn, u.Interface, gone(u)+": culvert attaches to it when it does")
+			f.logOnce(slog.LevelWarn, u.Interface, goneText(u)+": culvert attaches to it when it does")
 		case u.Why == pins.Replaced && !f.waiting[u.Interface]:
-			f.attach(u, replaced(u))
+			f.attach(u, replacedText(u))
 		case f.waiting[u.Interface]:
 			f.attach(u, "")
 		case f.detached == config.DetachedAttach:
 			f.attach(u, "the program was taken off the interface by somebody else: it is attached again")
 		default:
-			f.say(slog.LevelWarn, u.Interface, "the program was taken off the interface by somebody else, and stays off")
+			f.logOnce(slog.LevelWarn, u.Interface, "the program was taken off the interface by somebody else, and stays off")
 		}
 	}
-	f.lookUp()
+	f.checkUp()
 	f.followEnds()
 	return nil
 }
 
-// lookUp says which interfaces that carry the program are down.
-func (f *follower) lookUp() {
+// checkUp logs which interfaces that carry the program are down or have no carrier, and when they are up again.
+func (f *follower) checkUp() {
 	for name, d := range f.inst.Devices() {
-		if f.waiting[name] { // it was moved back, not made again
+		if f.waiting[name] { // it was in another namespace and is back with its program
 			f.log.Info("the interface is there again, with the program", "interface", name)
 		}
 		delete(f.waiting, name)
 		switch {
 		case !d.Up:
-			f.say(slog.LevelWarn, name, "the interface is down: no packet comes in by it", "mend", "ip link set dev "+d.Name+" up")
+			f.logOnce(slog.LevelWarn, name, "the interface is down: no packet comes in by it", "mend", "ip link set dev "+d.Name+" up")
 		case !d.Carrier:
-			f.say(slog.LevelWarn, name, "the interface has no carrier: no packet comes in by it")
+			f.logOnce(slog.LevelWarn, name, "the interface has no carrier: no packet comes in by it")
 		case f.down[name]:
 			f.log.Info("the interface is up", "interface", name)
 			fallthrough
 		default:
-			delete(f.told, name)
+			delete(f.logged, name)
 		}
 		f.down[name] = !d.Up || !d.Carrier
 	}
 }
 
-// gone says why an interface is not there.
-func gone(u pins.Unattached) string {
+// goneText says why an interface is not there.
+func goneText(u pins.Unattached) string {
 	if u.Moved {
 		return "the interface was moved to another network namespace and does not exist here"
 	}
 	return "the interface does not exist"
 }
 
-// replaced says what became of the interface that had the name.
-func replaced(u pins.Unattached) string {
+// replacedText says what became of the interface whose name another one has now.
+func replacedText(u pins.Unattached) string {
 	switch {
 	case u.Renamed != "":
 		return "the interface was renamed to " + u.Renamed + ", which still carries the program, and another one has its name"
@@ -160,44 +164,44 @@ func replaced(u pins.Unattached) string {
 	return "the interface was deleted and made again"
 }
 
-// attach attaches to an interface, and says why that was needed.
+// attach attaches the data plane to an interface and logs that, after a warning with the reason, if why is not "".
 func (f *follower) attach(u pins.Unattached, why string) {
 	name := u.Interface
 	var err error
-	if f.check != nil {
-		err = f.check(name)
+	if f.checkPort != nil {
+		err = f.checkPort(name)
 	}
 	if err == nil {
 		err = f.inst.AttachPort(u)
 	}
 	if errors.Is(err, pins.ErrGone) {
-		return // the next look finds out what has become of it
+		return // the next check finds out why
 	}
 	if why != "" {
-		f.say(slog.LevelWarn, name, why)
+		f.logOnce(slog.LevelWarn, name, why)
 	}
 	if err != nil {
 		f.waiting[name] = true
-		f.say(slog.LevelError, name, "the interface is there and carries no program", "err", err)
+		f.logOnce(slog.LevelError, name, "the interface is there and carries no program", "err", err)
 		return
 	}
 	delete(f.waiting, name)
 	f.log.Info("attached to the interface", "interface", name)
 }
 
-// removed does what the configuration says about a data plane that somebody has taken away.
+// removed does what the configuration says about a data plane that was detached by hand from all interfaces.
 func (f *follower) removed() error {
 	const what = "the data plane was detached by somebody else"
-	wanted := strings.Join(f.inst.Configured(), " ")
+	interfaces := strings.Join(f.inst.Configured(), " ")
 	switch f.detached {
 	case config.DetachedExit:
-		f.say(slog.LevelWarn, "", what+": the process ends (detached = \"exit\")", "interfaces", wanted)
+		f.logOnce(slog.LevelWarn, "", what+": the process ends (detached = \"exit\")", "interfaces", interfaces)
 		return errDetached
 	case config.DetachedStay:
-		f.say(slog.LevelWarn, "", what+": the slow path goes on alone (detached = \"stay\")", "interfaces", wanted)
+		f.logOnce(slog.LevelWarn, "", what+": the slow path goes on alone (detached = \"stay\")", "interfaces", interfaces)
 		return nil
 	}
-	f.say(slog.LevelWarn, "", what+": it is being attached again (detached = \"attach\")", "interfaces", wanted)
+	f.logOnce(slog.LevelWarn, "", what+": it is being attached again (detached = \"attach\")", "interfaces", interfaces)
 	filtered, err := f.inst.Restore()
 	if err == nil && !filtered && f.restore != nil {
 		err = f.restore()
@@ -208,6 +212,6 @@ func (f *follower) removed() error {
 	for _, u := range f.inst.Unattached() {
 		f.waiting[u.Interface] = true
 	}
-	delete(f.told, "")
+	delete(f.logged, "")
 	return nil
 }

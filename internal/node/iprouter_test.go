@@ -4,31 +4,20 @@ package node
 
 import (
 	"bytes"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"culvert/internal/datapath"
 	"culvert/internal/route/routeplane"
+	"culvert/internal/testbed"
 )
 
-// TestIPRouterAlone has a data plane without a SCION router: it has no keys, and is detached as any other.
+// TestIPRouterAlone has a data plane with an IP router and no SCION router. Commands for keys refuse it by name, and it is
+// detached like any other.
 func TestIPRouterAlone(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root: run 'make test-root'")
-	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("make a network namespace: %v", err)
-	}
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "nd0"}, PeerName: "nd1"}); err != nil {
-		t.Fatal(err)
-	}
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "nd0", "nd1")
 	const name = "node-route-test"
 	o := datapath.Options{Name: name, Interfaces: []string{"nd0", "nd1"}, Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{Blocks4: 1, Blocks6: 1})}}
 	inst, err := datapath.Attach(o)

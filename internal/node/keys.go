@@ -18,11 +18,11 @@ import (
 	"culvert/internal/show/planes"
 )
 
-// StandardInput is the name by which commands read it.
+// StandardInput is the file name that stands for standard input.
 const StandardInput = "-"
 
-// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane, and tells out. on names the
-// router, "" the only one. The key is what the file from has, or in if from is StandardInput.
+// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane and writes to out what it has done. on names
+// the router, "" is the only one. The key is read from the file from, or from in if from is StandardInput.
 func AddKey(on, index, from string, in io.Reader, out io.Writer) error {
 	n, err := keyIndex(index)
 	if err != nil {
@@ -44,7 +44,8 @@ func AddKey(on, index, from string, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// ReadKey reads a derived forwarding key, 16 bytes in base64, from a file that only root may read, or from in.
+// ReadKey reads a derived forwarding key, 16 bytes in base64, from the file from, or from in if from is StandardInput. It
+// returns an error if others than root may read the file.
 func ReadKey(from string, in io.Reader) (key [scionplane.KeySize]byte, err error) {
 	text, err := readSecret(from, in)
 	if errors.Is(err, fs.ErrNotExist) && looksLikeKey(from) {
@@ -69,8 +70,8 @@ func readSecret(from string, in io.Reader) ([]byte, error) {
 	if from != StandardInput {
 		return trust.Secret(from)
 	}
-	const most = 4096
-	return io.ReadAll(io.LimitReader(in, most))
+	const limit = 4096
+	return io.ReadAll(io.LimitReader(in, limit))
 }
 
 func looksLikeKey(text string) bool {
@@ -78,7 +79,7 @@ func looksLikeKey(text string) bool {
 	return err == nil && len(b) == scionplane.KeySize
 }
 
-// openSCION opens the SCION router of a name, "" for the only one on this machine.
+// openSCION opens the SCION router name of any network namespace, or the only one on this machine if name is "".
 func openSCION(name string) (scionplane.Plane, error) {
 	inst, err := planes.Open(name, planes.Kind{
 		Name: "SCION router", Plural: "SCION routers", Is: isSCION, Anywhere: true, None: "see 'culvert status'",
@@ -86,8 +87,8 @@ func openSCION(name string) (scionplane.Plane, error) {
 	return scionplane.Of(inst), err
 }
 
-// RemoveKey takes a forwarding key out of a router's data plane, and tells out. Without force it
-// refuses when valid packets would be dropped for it.
+// RemoveKey removes a forwarding key from a router's data plane and writes to out what it has done. Without force it returns
+// an error if valid packets would be dropped without the key.
 func RemoveKey(on, index string, force bool, out io.Writer) error {
 	n, err := keyIndex(index)
 	if err != nil {
@@ -108,7 +109,7 @@ func RemoveKey(on, index string, force bool, out io.Writer) error {
 	}
 	loss := removalLoss(keys, n, own)
 	if loss != nil && !force {
-		return fmt.Errorf("key %d of router %s is %s: without it %s: say --force to remove it all the same",
+		return fmt.Errorf("key %d of router %s is %s: without it %s: --force removes it all the same",
 			n, router.Name(), loss.role, loss.follows)
 	}
 	if err := router.RemoveKey(n); err != nil {
@@ -121,11 +122,11 @@ func RemoveKey(on, index string, force bool, out io.Writer) error {
 	return nil
 }
 
-// loss is what a router loses with a key: what the key is to it, and what becomes of packets.
+// loss is what removing a key costs: role says what the key is to the router, follows what becomes of packets.
 type loss struct{ role, follows string }
 
-// removalLoss says what is lost with the key at an index, nil for nothing that anybody would miss.
-// own is the ID of the key that the serving process has, "" without a process.
+// removalLoss returns what removing the key at an index costs, nil if nothing. own is the ID of the key that the serving
+// process has, "" without a process.
 func removalLoss(keys []scionplane.KeyInfo, index int, own string) *loss {
 	at := slices.IndexFunc(keys, func(k scionplane.KeyInfo) bool { return k.Index == index })
 	switch {
@@ -143,7 +144,7 @@ func removalLoss(keys []scionplane.KeyInfo, index int, own string) *loss {
 	}
 }
 
-// ListKeys writes which keys a router has loaded. The keys themselves are not shown.
+// ListKeys writes the index and ID of each key that a router has loaded. It does not write the keys themselves.
 func ListKeys(on string, asJSON bool, out io.Writer) error {
 	router, err := openSCION(on)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
+// TestRemovalLoss removes keys by index. own is the ID of the key of the serving process, role what is wanted.
 func TestRemovalLoss(t *testing.T) {
 	one := []scionplane.KeyInfo{{Index: 1, ID: "aa"}}
 	two := []scionplane.KeyInfo{{Index: 0, ID: "aa"}, {Index: 1, ID: "bb"}}
@@ -29,13 +30,15 @@ func TestRemovalLoss(t *testing.T) {
 		{"one of two, the process's", two, 0, "aa", "the one that the serving process has"},
 		{"one of two, not the process's", two, 1, "aa", ""},
 	} {
-		got := ""
-		if l := removalLoss(tc.keys, tc.index, tc.own); l != nil {
-			got = l.role
-		}
-		if got != tc.role {
-			t.Errorf("%s: %q, want %q", tc.name, got, tc.role)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			got := ""
+			if l := removalLoss(tc.keys, tc.index, tc.own); l != nil {
+				got = l.role
+			}
+			if got != tc.role {
+				t.Errorf("role %q, want %q", got, tc.role)
+			}
+		})
 	}
 }
 

@@ -16,14 +16,15 @@ import (
 	"culvert/internal/lb/lbview"
 )
 
-// LBEditor is a load balancer to be changed.
+// LBEditor changes a load balancer.
 type LBEditor struct {
-	// On names the data plane, "" for the only one here that balances load.
+	// On names the data plane; "" is the only one of this network namespace that has a load balancer.
 	On  string
 	Out io.Writer
 }
 
-// edit has the load balancer changed, and tells what has become of what.
+// edit changes the load balancer and writes what to Out. change returns file = true if the configuration file has other
+// values.
 func (e LBEditor) edit(ctx context.Context, what string, change func(*lb.State) (file bool, err error)) error {
 	inst, err := lbview.Open(e.On)
 	if err != nil {
@@ -43,12 +44,12 @@ func (e LBEditor) edit(ctx context.Context, what string, change func(*lb.State) 
 		fmt.Fprintln(e.Out, "the configuration file says otherwise: what it says comes back when it is read again")
 	}
 	if inst.Served() {
-		return nil // the process finds the ways to new backends
+		return nil // the process resolves the next hops of new backends
 	}
 	return lbstage.Settle(ctx, inst, e.Out)
 }
 
-// AddVIP makes a VIP without backends.
+// AddVIP adds a VIP without backends.
 func (e LBEditor) AddVIP(ctx context.Context, k lb.Service, s lb.VIPSpec) error {
 	return e.edit(ctx, fmt.Sprintf("VIP %s added", k), func(state *lb.State) (bool, error) { return false, state.AddVIP(k, s) })
 }
@@ -63,7 +64,7 @@ func (e LBEditor) DeleteVIP(ctx context.Context, k lb.Service) error {
 	return e.edit(ctx, fmt.Sprintf("VIP %s deleted", k), func(state *lb.State) (bool, error) { return state.DeleteVIP(k) })
 }
 
-// AddBackend gives a VIP another backend.
+// AddBackend adds a backend to a VIP. It writes a warning if the backend's address is one of this host.
 func (e LBEditor) AddBackend(ctx context.Context, k lb.Service, a netip.Addr, s lb.BackendSpec) error {
 	err := e.edit(ctx, fmt.Sprintf("VIP %s: backend %s added", k, a), func(state *lb.State) (bool, error) {
 		return false, state.AddBackend(k, a, s)
@@ -84,24 +85,24 @@ func (e LBEditor) SetBackend(ctx context.Context, k lb.Service, a netip.Addr, s 
 	})
 }
 
-// DeleteBackend takes a backend from a VIP.
+// DeleteBackend deletes a backend of a VIP.
 func (e LBEditor) DeleteBackend(ctx context.Context, k lb.Service, a netip.Addr) error {
 	return e.edit(ctx, fmt.Sprintf("VIP %s: backend %s deleted", k, a), func(state *lb.State) (bool, error) {
 		return state.DeleteBackend(k, a)
 	})
 }
 
-// Drain drains a backend, or with an invalid address the VIP; or takes that back.
+// Drain drains a backend, or the VIP if the backend's address is invalid. With drained = false it undoes that.
 func (e LBEditor) Drain(ctx context.Context, k lb.Service, a netip.Addr, drained bool) error {
 	what := fmt.Sprintf("VIP %s", k)
 	if a.IsValid() {
 		what += fmt.Sprintf(": backend %s", a)
 	}
-	said := map[bool]string{true: " is drained", false: " is not drained any more"}[drained]
-	return e.edit(ctx, what+said, func(state *lb.State) (bool, error) { return false, state.Drain(k, a, drained) })
+	result := map[bool]string{true: " is drained", false: " is not drained any more"}[drained]
+	return e.edit(ctx, what+result, func(state *lb.State) (bool, error) { return false, state.Drain(k, a, drained) })
 }
 
-// LBDataPlanes lists the data planes of this network namespace that balance load, for a shell to complete.
+// LBDataPlanes lists the data planes of this network namespace that have a load balancer, for a shell to complete.
 func LBDataPlanes() []string {
 	return collect(datapath.ListHere, func(i *datapath.Instance) []string {
 		if lbplane.OptionsOf(i) == nil {
@@ -111,7 +112,7 @@ func LBDataPlanes() []string {
 	})
 }
 
-// LBVIPs lists their VIPs.
+// LBVIPs lists the VIPs of these data planes.
 func LBVIPs() []string {
 	return ofVIPs(func(v lb.VIP) []string { return []string{v.Service.String()} })
 }
@@ -128,9 +129,10 @@ func LBBackends(vip string) []string {
 	})
 }
 
+// ofVIPs gathers names from all VIPs of this network namespace.
 func ofVIPs(names func(lb.VIP) []string) []string {
 	return collect(datapath.ListHere, func(i *datapath.Instance) (all []string) {
-		vips, _ := vipsOf(i) // a shell completes what can be read
+		vips, _ := vipsOf(i) // what cannot be read is not completed
 		for _, v := range vips {
 			all = append(all, names(v)...)
 		}
@@ -138,7 +140,7 @@ func ofVIPs(names func(lb.VIP) []string) []string {
 	})
 }
 
-// vipsOf returns the VIPs of a data plane, none if it does not balance load.
+// vipsOf returns the VIPs of a data plane, none if it has no load balancer.
 func vipsOf(inst *datapath.Instance) ([]lb.VIP, error) {
 	if lbplane.OptionsOf(inst) == nil {
 		return nil, nil

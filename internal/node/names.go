@@ -19,7 +19,7 @@ func Routers() []string {
 	return collect(datapath.List, func(i *datapath.Instance) []string { return []string{i.Name()} })
 }
 
-// SCIONRouters lists the IDs of those that have keys.
+// SCIONRouters lists the IDs of the SCION routers on this machine.
 func SCIONRouters() []string { return routersThat(isSCION) }
 
 // IPRouters lists the names of the data planes that route IP packets.
@@ -42,7 +42,7 @@ func FilterRules() []string {
 	})
 }
 
-// FilterSets lists the names of its sets.
+// FilterSets lists the names of the filter's sets in this network namespace.
 func FilterSets() []string {
 	return ofFilter(func(f filterplane.Filter) (names []string) {
 		for _, s := range f.Sets {
@@ -52,7 +52,7 @@ func FilterSets() []string {
 	})
 }
 
-// FilterServices lists the services that it protects.
+// FilterServices lists the protected services of this network namespace.
 func FilterServices() []string {
 	return ofFilter(func(f filterplane.Filter) (names []string) {
 		for _, s := range f.Services {
@@ -62,6 +62,7 @@ func FilterServices() []string {
 	})
 }
 
+// ofFilter gathers names from the filters of this network namespace.
 func ofFilter(names func(filterplane.Filter) []string) []string {
 	return collect(datapath.ListHere, func(i *datapath.Instance) []string {
 		f, err := filterplane.Read(i)
@@ -72,6 +73,7 @@ func ofFilter(names func(filterplane.Filter) []string) []string {
 	})
 }
 
+// routersThat lists the names of the data planes on this machine for which fit returns true.
 func routersThat(fit func(*datapath.Instance) bool) []string {
 	return collect(datapath.List, func(i *datapath.Instance) []string {
 		if !fit(i) {
@@ -81,6 +83,7 @@ func routersThat(fit func(*datapath.Instance) bool) []string {
 	})
 }
 
+// isSCION tells whether a data plane has a SCION router.
 func isSCION(i *datapath.Instance) bool { return len(scionplane.Of(i).Config().Links) > 0 }
 
 // RouterInterfaces lists the interfaces that routers of an ID are attached to.
@@ -108,7 +111,7 @@ func HostInterfaces() []string {
 	return names
 }
 
-// collect gathers names from instances, each once and in order.
+// collect gathers names from instances. It returns them sorted and without duplicates.
 func collect(list func() ([]*datapath.Instance, error), names func(*datapath.Instance) []string) []string {
 	all, err := list()
 	if err != nil {

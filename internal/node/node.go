@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node carries out a configuration file: it is where the stages meet.
+// Package node brings a configuration file into force: it starts all stages, keeps the data plane on its interfaces, and
+// carries out changes by hand.
 package node
 
 import (
@@ -25,8 +26,8 @@ import (
 
 func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
-// Run attaches what the configuration at path asks for and keeps it in step with the system until
-// ctx ends. The data plane stays.
+// Run attaches the data plane that the configuration at path describes and keeps it in step with the host until ctx ends. The
+// data plane stays attached.
 func Run(ctx context.Context, path string) error {
 	n, err := stages.Load(path)
 	if err != nil {
@@ -35,9 +36,8 @@ func Run(ctx context.Context, path string) error {
 	return run(ctx, stage.File{Path: path, Node: n})
 }
 
-// RunSCION runs the border router of a reference router's TOML file as Run does, with the defaults but for what s says. For
-// a data plane that runs already it is a file with nothing but [scion]: what another file has left goes, what was made by
-// hand stays.
+// RunSCION is Run for a SCION router without a file of culvert's own, with the settings of s. A data plane of the same name
+// that runs already loses what came from its file, and keeps what was made by hand.
 func RunSCION(ctx context.Context, s scion.Table) error {
 	return run(ctx, stage.File{Path: s.Config, Node: &config.Node{
 		Mode: config.ModeNative, Missing: config.MissingRefuse, Detached: config.DetachedStay,
@@ -45,7 +45,7 @@ func RunSCION(ctx context.Context, s scion.Table) error {
 	}})
 }
 
-// LoadFilter compiles the [filter] table of the file at path, to try it.
+// LoadFilter compiles the [filter] table of the file at path, for a trial without a data plane.
 func LoadFilter(path string) (*filterplane.Filter, *filterplane.TesterSets, error) {
 	n, err := stages.Load(path)
 	if err != nil {
@@ -65,6 +65,7 @@ func LoadFilter(path string) (*filterplane.Filter, *filterplane.TesterSets, erro
 // has tells whether a file has the table of a stage.
 func has(n *config.Node, s stage.Stage) bool { return n.Tables[s.Name()] != nil }
 
+// run is Run for a file that was read.
 func run(ctx context.Context, f stage.File) error {
 	n, log := f.Node, logger()
 	if !has(n, scion.Stage{}) && n.Workers != nil {
@@ -85,14 +86,14 @@ func run(ctx context.Context, f stage.File) error {
 	}
 	defer u.close()
 	defer cancel()
-	if u.inst != nil && !has(n, scion.Stage{}) { // whose own log says so
-		tellRuns(log, u.name, u.inst.Attached(), u.inst.Adopted())
+	if u.inst != nil && !has(n, scion.Stage{}) { // the SCION router logs this itself
+		logAttached(log, u.name, u.inst.Attached(), u.inst.Adopted())
 	}
 	return u.serve(ctx, listener, log)
 }
 
-// tellRuns says where a data plane is attached. Which interfaces are missing the follower says.
-func tellRuns(log *slog.Logger, name string, on []string, adopted bool) {
+// logAttached logs which interfaces the data plane is attached to. followPorts logs which ones are missing.
+func logAttached(log *slog.Logger, name string, on []string, adopted bool) {
 	if len(on) == 0 {
 		log.Warn("attached to nothing yet: none of the interfaces exists", "name", name, "adopted", adopted)
 		return
@@ -100,14 +101,14 @@ func tellRuns(log *slog.Logger, name string, on []string, adopted bool) {
 	log.Info("attached", "name", name, "interfaces", on, "adopted", adopted)
 }
 
-// listen takes the address of the node's metrics, nil for none. A SCION router has its own.
+// listen opens the listener of the node's metrics, nil if the file does not ask for metrics. A SCION router serves its own.
 func listen(n *config.Node) (net.Listener, error) {
 	if n.Metrics == "" {
 		return nil, nil
 	}
 	listener, err := net.Listen("tcp", n.Metrics)
 	if err != nil {
-		if by := server(n.Name); by != "" { // it has the address: the first thing to know
+		if by := server(n.Name); by != "" { // its process has the address
 			return nil, fmt.Errorf("router %s is served by %s: stop that process first", n.Name, by)
 		}
 		return nil, fmt.Errorf("serving metrics on %s: %w", n.Metrics, err)
@@ -115,7 +116,7 @@ func listen(n *config.Node) (net.Listener, error) {
 	return listener, nil
 }
 
-// server says which process keeps the data plane of that name here, "" for none.
+// server names the process that serves the data plane name of this network namespace, "" if there is none.
 func server(name string) string {
 	inst, err := datapath.OpenHere(name)
 	if inst == nil || err != nil {
@@ -131,17 +132,18 @@ func server(name string) string {
 	return "another process"
 }
 
-// Attach attaches what the configuration at path asks for to the interfaces, or to those of the file if there are none, finds
-// the neighbors of all links and backends, and returns. There is no slow path, links count as up, and keys may come later. It
-// writes to out what was attached and what was not found.
+// Attach attaches the data plane that the configuration at path describes, resolves the next hops of all links and backends,
+// and returns. interfaces replace those of the file unless empty. There is no slow path, links count as up, and keys may be
+// added later. Attach writes to out what it has attached and what it could not find. It returns an error if there is no
+// interface to attach to.
 func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {
 	n, err := stages.Load(path)
 	if err != nil {
 		return err
 	}
-	var without []string
+	var unattached []string
 	if len(interfaces) > 0 {
-		without = slices.DeleteFunc(slices.Clone(n.Interfaces), func(name string) bool { return slices.Contains(interfaces, name) })
+		unattached = slices.DeleteFunc(slices.Clone(n.Interfaces), func(name string) bool { return slices.Contains(interfaces, name) })
 		n.Interfaces = interfaces
 	}
 	n.Missing = config.MissingRefuse
@@ -155,14 +157,14 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if u.inst == nil {
 		return fmt.Errorf("%s: all underlay addresses of router %s are on loopback, so there is no interface to attach to: use culvert run -c %[1]s", path, u.name)
 	}
-	tellAttached(u, out)
-	if len(without) > 0 {
-		fmt.Fprintf(out, "without %s: the file names it, this command does not\n", strings.Join(without, ", "))
+	reportAttached(u, out)
+	if len(unattached) > 0 {
+		fmt.Fprintf(out, "without %s: the file names it, this command does not\n", strings.Join(unattached, ", "))
 	}
 	return u.settle(ctx)
 }
 
-func tellAttached(u *up, out io.Writer) {
+func reportAttached(u *up, out io.Writer) {
 	what := u.name
 	if has(u.file.Node, scion.Stage{}) {
 		what = "router " + what
@@ -173,8 +175,8 @@ func tellAttached(u *up, out io.Writer) {
 	}
 }
 
-// AttachTemporary is Attach for a measurement: the data plane is gone when the instance is closed, or with the
-// process. A link whose neighbor does not answer is an error.
+// AttachTemporary is Attach for a measurement: the data plane ends when the instance is closed or the process ends. Link
+// neighbors that do not answer are an error.
 func AttachTemporary(ctx context.Context, path string, interfaces []string) (*datapath.Instance, error) {
 	n, err := stages.Load(path)
 	if err != nil {
@@ -187,7 +189,7 @@ func AttachTemporary(ctx context.Context, path string, interfaces []string) (*da
 		return nil, err
 	}
 	inst := u.inst
-	u.inst = nil // the caller's
+	u.inst = nil // the caller closes it
 	u.close()
 	for _, p := range u.prepared {
 		if m, ok := p.(interface{ Missing() error }); ok {

@@ -12,7 +12,7 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// BeforeLB has a line for each stage that may take a packet before the load balancer does.
+// BeforeLB returns a line for each stage that may decide about a packet before the load balancer does.
 func BeforeLB(inst *datapath.Instance) ([]string, error) {
 	f, err := filterplane.Read(inst)
 	if err != nil {
@@ -25,7 +25,7 @@ func BeforeLB(inst *datapath.Instance) ([]string, error) {
 	return []string{fmt.Sprintf("the filter in front with %s, see 'culvert filter test'", what)}, nil
 }
 
-// BeforeRoute has a line for each stage that may take a packet before the IP router does.
+// BeforeRoute returns a line for each stage that may decide about a packet to an address before the IP router does.
 func BeforeRoute(inst *datapath.Instance, to netip.Addr) ([]string, error) {
 	lines, err := BeforeLB(inst)
 	if err != nil {

@@ -21,9 +21,10 @@ import (
 	"culvert/internal/stats"
 )
 
-// serve keeps everything in step until ctx ends, the data plane is taken away, or no stage is left that could go on.
+// serve keeps the data plane, its interfaces and all stages in step with the host until ctx ends, the data plane is detached,
+// or no stage is left that needs the process.
 func (u *up) serve(ctx context.Context, listener net.Listener, log *slog.Logger) error {
-	told := ctx
+	parent := ctx
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var work sync.WaitGroup
@@ -44,8 +45,8 @@ func (u *up) serve(ctx context.Context, listener net.Listener, log *slog.Logger)
 	start(func(ctx context.Context) error { return u.serveStages(ctx, log) })
 	<-ctx.Done()
 	work.Wait()
-	if told.Err() != nil {
-		u.tellStays(log)
+	if parent.Err() != nil {
+		u.logStays(log)
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, errDetached) {
 		return err
@@ -53,8 +54,8 @@ func (u *up) serve(ctx context.Context, listener net.Listener, log *slog.Logger)
 	return nil
 }
 
-// tellStays says what a process leaves behind that was told to end.
-func (u *up) tellStays(log *slog.Logger) {
+// logStays logs that the data plane stays when the process is asked to end.
+func (u *up) logStays(log *slog.Logger) {
 	if u.inst == nil || u.inst.Removed() {
 		return
 	}
@@ -64,34 +65,34 @@ func (u *up) tellStays(log *slog.Logger) {
 	}
 }
 
-// serveStages has all stages serve. One that ends with an error is out, and the others go on; when none of those that need a
-// process is left, its error is returned.
+// serveStages serves all stages. If Serve of a stage returns an error, the others go on. serveStages returns when ctx ends, or
+// with the last error once no stage is left that needs the process.
 func (u *up) serveStages(ctx context.Context, log *slog.Logger) error {
 	states := newStages(u, log)
 	defer states.close()
-	type ended struct {
-		of  stage.Prepared
-		err error
+	type result struct {
+		stage stage.Prepared
+		err   error
 	}
-	ends := make(chan ended)
+	results := make(chan result)
 	for _, p := range u.prepared {
 		go func() {
 			err := p.Serve(ctx, func() { states.set(p.Name(), datapath.StageReady, nil) })
-			ends <- ended{p, err}
+			results <- result{p, err}
 		}()
 	}
 	var failed error
 	for range u.prepared {
-		e := <-ends
+		r := <-results
 		switch {
 		case ctx.Err() != nil:
-		case e.err == nil: // it needs no process
-			states.set(e.of.Name(), datapath.StageReady, nil)
+		case r.err == nil: // it needs no process
+			states.set(r.stage.Name(), datapath.StageReady, nil)
 		default:
-			failed = e.err
-			states.set(e.of.Name(), datapath.StageOut, e.err)
+			failed = r.err
+			states.set(r.stage.Name(), datapath.StageOut, r.err)
 			log.Error("a stage is out: its packets go to the kernel, or where they went before; start the process again",
-				"stage", e.of.Name(), "err", e.err)
+				"stage", r.stage.Name(), "err", r.err)
 		}
 	}
 	if failed != nil {
@@ -101,9 +102,10 @@ func (u *up) serveStages(ctx context.Context, log *slog.Logger) error {
 	return ctx.Err()
 }
 
-// refreshPeriod is how often interfaces are looked at for what nobody tells of.
+// refreshPeriod is how often the state of interfaces is read that changes without a notification.
 const refreshPeriod = time.Second
 
+// refresh refreshes an instance until ctx ends. It logs each error once.
 func refresh(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
 	tick := time.NewTicker(refreshPeriod)
 	defer tick.Stop()
@@ -122,6 +124,7 @@ func refresh(ctx context.Context, inst *datapath.Instance, log *slog.Logger) err
 	}
 }
 
+// serveMetrics serves the counters of an instance at /metrics until ctx ends.
 func serveMetrics(ctx context.Context, listener net.Listener, inst *datapath.Instance) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(stats.NewCollector(inst))
@@ -133,7 +136,7 @@ func serveMetrics(ctx context.Context, listener net.Listener, inst *datapath.Ins
 	return ctx.Err()
 }
 
-// follower keeps the data plane on its interfaces as the configuration says.
+// follower returns the follower of the data plane with the settings of the file.
 func (u *up) follower(log *slog.Logger) *follower {
 	f := &follower{inst: u.inst, log: log, detached: u.file.Node.Detached}
 	f.restore = func() (err error) {
@@ -144,7 +147,7 @@ func (u *up) follower(log *slog.Logger) *follower {
 		}
 		return err
 	}
-	f.check = func(name string) error {
+	f.checkPort = func(name string) error {
 		for _, p := range u.plans {
 			if c, ok := p.(stage.PortChecker); ok {
 				if err := c.CheckPort(name); err != nil {

@@ -11,7 +11,7 @@ import (
 	"culvert/internal/host/runstate"
 )
 
-// stageStates tells commands and metrics how the stages are, as long as the process lives.
+// stageStates publishes the states of the stages for commands and metrics while the process lives.
 type stageStates struct {
 	inst   *datapath.Instance
 	writer *runstate.Writer
@@ -22,14 +22,14 @@ type stageStates struct {
 	mu       sync.Mutex
 	states   []datapath.StageState
 	detached string
-	plane    uint64 // that they were written for last
+	plane    uint64 // ID of the data plane for which they were last written
 	failed   bool
 }
 
-// statesPeriod is how often it is looked whether the data plane was detached and attached again, which makes it another one.
+// statesPeriod is how often it is checked whether the data plane was detached and attached again. That gives it another ID.
 const statesPeriod = 500 * time.Millisecond
 
-// newStages is for stages that are all about to start.
+// newStages publishes all stages of u as starting.
 func newStages(u *up, log *slog.Logger) *stageStates {
 	s := &stageStates{inst: u.inst, log: log, done: make(chan struct{}), detached: u.file.Node.Detached}
 	for _, p := range u.prepared {
@@ -58,7 +58,7 @@ func newStages(u *up, log *slog.Logger) *stageStates {
 	return s
 }
 
-// set says how a stage is; why is an error of one that is out.
+// set publishes the state of a stage. why is the error of a stage that is out, nil otherwise.
 func (s *stageStates) set(name, state string, why error) {
 	s.mu.Lock()
 	for n := range s.states {
@@ -73,6 +73,7 @@ func (s *stageStates) set(name, state string, why error) {
 	s.write(true)
 }
 
+// write writes the states if they have changed or the data plane has another ID.
 func (s *stageStates) write(changed bool) {
 	if s.writer == nil {
 		return

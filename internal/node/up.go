@@ -17,7 +17,7 @@ import (
 	"culvert/internal/stages"
 )
 
-// up is a configuration that has been brought up.
+// up is a configuration that was brought up.
 type up struct {
 	file     stage.File
 	name     string // of the data plane
@@ -27,15 +27,16 @@ type up struct {
 	inst     *datapath.Instance
 }
 
-// bringUp plans and prepares all stages, attaches the data plane, and has all stages commit; after an error nothing has changed.
-// There is no data plane where no stage has an interface for one. Temporary ones are gone with the instance.
+// bringUp has all stages plan and prepare, attaches the data plane, and has all stages commit. After an error nothing has
+// changed. If no stage has an interface for a data plane, there is none, and inst is nil. A temporary data plane ends with the
+// instance.
 func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary bool) (_ *up, err error) {
 	u := &up{file: f, name: f.Node.Name}
 	if u.plans, err = plan(f); err != nil {
 		return nil, err
 	}
 	if !start.Process {
-		if err := bothNeedTheProcess(f); err != nil {
+		if err := checkNeedsProcess(f); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +72,7 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 	return u, u.attach(ctx, start, temporary)
 }
 
-// plan has all stages plan.
+// plan returns the plans of all stages that the file turns on.
 func plan(f stage.File) (plans []stage.Plan, err error) {
 	for _, s := range stages.All() {
 		p, err := s.Plan(f)
@@ -85,18 +86,18 @@ func plan(f stage.File) (plans []stage.Plan, err error) {
 	return plans, nil
 }
 
-// planned finds the plan of a stage.
+// planned returns the plan of type P.
 func planned[P stage.Plan](plans []stage.Plan) (p P, ok bool) {
-	for _, any := range plans {
-		if p, ok = any.(P); ok {
+	for _, plan := range plans {
+		if p, ok = plan.(P); ok {
 			return p, true
 		}
 	}
 	return p, false
 }
 
-// bothNeedTheProcess refuses what no data plane does without a process.
-func bothNeedTheProcess(f stage.File) error {
+// checkNeedsProcess returns an error if the file has stages that together need a process.
+func checkNeedsProcess(f stage.File) error {
 	if !has(f.Node, scion.Stage{}) {
 		return nil
 	}
@@ -108,8 +109,8 @@ func bothNeedTheProcess(f stage.File) error {
 	return nil
 }
 
-// check has all stages look at what runs before it is touched. One that cannot be read is an error: to attach would take what
-// was made by hand out of it, unseen.
+// check has all stages check their plans against the running data plane. If that cannot be read, attaching would silently
+// remove what was made by hand, so check returns an error.
 func (u *up) check() error {
 	running, err := datapath.OpenHere(u.name)
 	if err != nil {
@@ -126,12 +127,12 @@ func (u *up) check() error {
 	return nil
 }
 
-// attach loads the program, puts it on the interfaces, and has the stages commit.
+// attach loads the program, attaches it to the interfaces, and has the stages commit.
 func (u *up) attach(ctx context.Context, start stage.Start, temporary bool) (err error) {
 	n := u.file.Node
 	o := datapath.Options{
 		Name: u.name, Interfaces: u.on, Generic: n.Mode == config.ModeGeneric, Workers: workers(n), Temporary: temporary,
-		Unattended: !start.Process, Wait: n.Missing == config.MissingWait && start.Process, // else nobody attaches to what comes later
+		Unattended: !start.Process, Wait: n.Missing == config.MissingWait && start.Process, // only a process attaches to interfaces that appear later
 	}
 	for _, p := range u.prepared {
 		if part := p.Part(); part != nil {
@@ -152,8 +153,8 @@ func workers(n *config.Node) datapath.Workers {
 	return datapath.Workers{CPUs: n.Workers.CPUNumbers(), Queue: n.Workers.QueueLen()}
 }
 
-// commit has the stages commit in their order. Each calls the rest itself, and puts back what it has changed if the rest fails:
-// so the SCION router comes behind the load balancer, because what it writes is not put back.
+// commit has the stages commit in their order. Each calls rest for those behind it, and restores what it has changed if rest
+// fails. The SCION router stands behind the load balancer because it does not restore anything.
 func commit(ctx context.Context, inst *datapath.Instance, all []stage.Prepared) error {
 	if len(all) == 0 {
 		return nil
@@ -161,11 +162,11 @@ func commit(ctx context.Context, inst *datapath.Instance, all []stage.Prepared) 
 	return all[0].Commit(ctx, inst, func() error { return commit(ctx, inst, all[1:]) })
 }
 
-// close gives back what the stages have taken. The data plane goes on.
+// close releases what the stages have taken. The data plane stays.
 func (u *up) close() {
 	for _, p := range slices.Backward(u.prepared) {
 		if err := p.Close(); err != nil {
-			logger().Error("a stage did not end as it should", "stage", p.Name(), "err", err)
+			logger().Error("closing a stage failed", "stage", p.Name(), "err", err)
 		}
 	}
 	if u.inst != nil {
@@ -173,7 +174,7 @@ func (u *up) close() {
 	}
 }
 
-// settle does once what a process would go on doing.
+// settle does once the work that a process would do all the time.
 func (u *up) settle(ctx context.Context) error {
 	var errs []error
 	for _, p := range u.prepared {
