@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Sums calls do with each 16-bit number, such as a checksum, until the test has failed.
-func Sums(t testing.TB, do func(n uint16)) {
+// EachUint16 calls do with each 16-bit number, such as a checksum, and ends the test when do reports a failure.
+func EachUint16(t testing.TB, do func(n uint16)) {
 	for n := range 1 << 16 {
 		if do(uint16(n)); t.Failed() {
 			t.Fatalf("with %#04x", n)
@@ -17,17 +17,17 @@ func Sums(t testing.TB, do func(n uint16)) {
 	}
 }
 
-// RightIPv4 checks the checksum of an IPv4 header without options. It must be the value that a sender computes, and not the
+// CheckIPv4Sum checks the checksum of an IPv4 header without options. It must be the value that a sender computes, and not the
 // other representation of zero.
-func RightIPv4(t testing.TB, ip []byte) {
+func CheckIPv4Sum(t testing.TB, ip []byte) {
 	t.Helper()
 	if got, want := binary.BigEndian.Uint16(ip[10:]), ^OnesSum(ip[:10], ip[12:20]); got != want {
 		t.Errorf("header checksum %#04x, want %#04x: %x", got, want, ip[:20])
 	}
 }
 
-// RightICMP is RightIPv4 for the ICMP or ICMPv6 checksum of an IP packet without options or extension headers.
-func RightICMP(t testing.TB, packet []byte) {
+// CheckICMPSum checks the ICMP or ICMPv6 checksum of an IP packet without options or extension headers.
+func CheckICMPSum(t testing.TB, packet []byte) {
 	t.Helper()
 	at := 22
 	var pseudo []byte
@@ -40,8 +40,9 @@ func RightICMP(t testing.TB, packet []byte) {
 	}
 }
 
-// RightL4 is RightIPv4 for the UDP or TCP checksum, which is at bytes into the header. UDP sends 0xffff for 0.
-func RightL4(t testing.TB, packet []byte, at int) {
+// CheckL4Sum checks the UDP or TCP checksum of such a packet. It is at bytes into the UDP or TCP header. UDP sends 0xffff for
+// 0.
+func CheckL4Sum(t testing.TB, packet []byte, at int) {
 	t.Helper()
 	src, l4, proto := packet[12:20], packet[20:], packet[9]
 	if packet[0]>>4 == 6 {
@@ -57,15 +58,15 @@ func RightL4(t testing.TB, packet []byte, at int) {
 	}
 }
 
-// WithID sets the identification of an IPv4 header, and with it a different checksum.
-func WithID(ip []byte, id uint16) {
+// SetIPv4ID sets the identification of an IPv4 header without options, and the checksum that goes with it.
+func SetIPv4ID(ip []byte, id uint16) {
 	binary.BigEndian.PutUint16(ip[4:], id)
 	ip[10], ip[11] = 0, 0
 	binary.BigEndian.PutUint16(ip[10:], ^OnesSum(ip[:20]))
 }
 
-// OnesSum returns the one's complement sum of RFC 1071 over the parts, each padded to whole words. It is 0xffff over data with
-// a right checksum. It shares no code with the programs under test.
+// OnesSum returns the one's complement sum of RFC 1071 over the parts, each padded to whole 16-bit words. The sum over data
+// with a right checksum is 0xffff. OnesSum shares no code with the programs under test.
 func OnesSum(parts ...[]byte) uint16 {
 	sum := 0
 	for _, b := range parts {

@@ -12,9 +12,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Describe changes the description that is pinned with a data plane of this network namespace, as if another version of culvert
-// had written it. The data plane has one generation. Change gets the description as decoded JSON.
-func Describe(t testing.TB, name string, change func(map[string]any)) {
+// EditDescription changes the description that is pinned with data plane name of this network namespace, as if another version
+// of culvert had written it. The data plane must have one generation. change gets the description as decoded JSON.
+func EditDescription(t testing.TB, name string, change func(map[string]any)) {
 	t.Helper()
 	pins, err := filepath.Glob(filepath.Join(SpaceDir(t), name, "*", "meta"))
 	if err != nil || len(pins) != 1 {

@@ -51,7 +51,7 @@ func AddVeth(t testing.TB, name, peer string) *net.Interface {
 	return Device(t, name)
 }
 
-// Device returns an interface by name.
+// Device returns an interface of this namespace by name.
 func Device(t testing.TB, name string) *net.Interface {
 	t.Helper()
 	p, err := net.InterfaceByName(name)
@@ -86,7 +86,7 @@ func XDPProgram(t testing.TB, name string) uint32 {
 	return 0
 }
 
-// AttachForeign attaches a program that is not culvert's to an interface. It passes everything.
+// AttachForeign attaches an XDP program that is not culvert's to an interface. It passes everything.
 func AttachForeign(t testing.TB, name string) {
 	t.Helper()
 	attachProgram(t, name, asm.Instructions{asm.Mov.Imm(asm.R0, XDPPass), asm.Return()})
@@ -107,7 +107,7 @@ func attachProgram(t testing.TB, name string, code asm.Instructions) {
 	t.Cleanup(func() { l.Close() })
 }
 
-// Rename renames a device. It sets the device down meanwhile.
+// Rename renames a device, which is down meanwhile.
 func Rename(t testing.TB, from, to string) {
 	t.Helper()
 	l, err := netlink.LinkByName(from)

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// Explained is a reason that a page for operators explains.
+// Explained is a reason that a page in docs/ explains.
 type Explained struct{ Verdict, Name string }
 
-// ExplainedReasons counts how often a page explains each reason, in the rows of its tables.
+// ExplainedReasons counts how often a page explains each reason in its tables.
 func ExplainedReasons(t testing.TB, path string) map[Explained]int {
 	t.Helper()
 	page, err := os.ReadFile(path)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FrontProgram returns a program to put in front of another one, and the program array through which it goes on to that one. It
-// counts packets in the first entry of counts, an array of 64-bit numbers.
+// FrontProgram returns a program to put in front of another one, and the program array through which it calls that one. It
+// counts packets in the first entry of counts, an array of 64-bit numbers. It drops packets while the program array is empty.
 func FrontProgram(t testing.TB, counts *ebpf.Map) (prog *ebpf.Program, rest *ebpf.Map) {
 	t.Helper()
 	rest, err := ebpf.NewMap(&ebpf.MapSpec{Name: "rest", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
@@ -34,7 +34,7 @@ func FrontProgram(t testing.TB, counts *ebpf.Map) (prog *ebpf.Program, rest *ebp
 			asm.LoadMapPtr(asm.R2, rest.FD()),
 			asm.Mov.Imm(asm.R3, 0),
 			asm.FnTailCall.Call(),
-			asm.Mov.Imm(asm.R0, XDPDrop), // the program array is empty
+			asm.Mov.Imm(asm.R0, XDPDrop),
 			asm.Return(),
 		},
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics returns what a collector collects, a line each.
+// Metrics returns what a collector collects, one line for each series: name, labels, value.
 func Metrics(c prometheus.Collector) (string, error) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)

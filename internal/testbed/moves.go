@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OtherSpace makes another network namespace. Bridges in it take all interface indexes up to upTo.
+// OtherSpace makes another network namespace and returns a file that refers to it. Bridges in it take the interface indexes 2
+// to upTo. The file is closed when the test ends.
 func OtherSpace(t testing.TB, upTo int) *os.File {
 	t.Helper()
 	own, err := os.Open("/proc/thread-self/ns/net")
@@ -61,7 +62,7 @@ func AddVethAt(t testing.TB, index int, name, peer string) {
 	}
 }
 
-// SetMAC sets the MAC address of the device called dev.Name to dev.HardwareAddr.
+// SetMAC sets the MAC address of interface dev.Name to dev.HardwareAddr.
 func SetMAC(t testing.TB, dev *net.Interface) {
 	t.Helper()
 	l, err := netlink.LinkByName(dev.Name)

@@ -19,13 +19,13 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// Namespace is a network namespace besides that of the test, with a thread in it.
+// Namespace is a network namespace other than the test's, with a thread in it.
 type Namespace struct {
 	jobs chan func()
 	tid  int
 }
 
-// NewNamespace makes a network namespace that ends with the test.
+// NewNamespace makes a network namespace. It ends with the test.
 func NewNamespace(t testing.TB) *Namespace {
 	t.Helper()
 	s := &Namespace{jobs: make(chan func())}
@@ -46,7 +46,7 @@ func NewNamespace(t testing.TB) *Namespace {
 	return s
 }
 
-// Do runs f in the namespace.
+// Do runs f on the namespace's thread and returns its error.
 func (s *Namespace) Do(f func() error) error {
 	done := make(chan error)
 	s.jobs <- func() {
@@ -82,8 +82,8 @@ func WriteSysctl(name, value string) error {
 	return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
 }
 
-// PrepareEnd prepares a device of the calling thread's namespace: it adds addresses, and turns off offloads, so that packets
-// have complete checksums and one segment each as on a wire.
+// PrepareEnd sets a device of the calling thread's namespace up with addresses. It turns offloads off, so that packets have
+// complete checksums and one segment each, as on a wire.
 func PrepareEnd(name string, addrs ...string) error {
 	for _, c := range []struct{ cmd, data uint32 }{
 		{unix.ETHTOOL_SRXCSUM, 0}, {unix.ETHTOOL_STXCSUM, 0}, {unix.ETHTOOL_STSO, 0}, {unix.ETHTOOL_SGSO, 0},
@@ -112,9 +112,9 @@ func PrepareEnd(name string, addrs ...string) error {
 	return netlink.LinkSetUp(l)
 }
 
-// PassAll attaches a program that passes everything to a device of the calling thread's namespace. Frames that a program on
-// the veth's peer sends with XDP_TX need it: without a program they stay in the device's ring until another packet comes. For
-// redirected frames GRO is enough (veth_xdp_flush).
+// PassAll attaches a program that passes everything to the device with the given index, in the calling thread's namespace.
+// Without it, frames that a program on the veth's peer sends with XDP_TX stay in the device's ring until another packet comes.
+// GRO is enough for redirected frames (veth_xdp_flush).
 func PassAll(t testing.TB, index int) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.XDP, License: "GPL",

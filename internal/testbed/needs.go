@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// NeedRoot makes a test fail without root, since a skipped test could pass for one that succeeded.
+// NeedRoot makes a test fail without root. It does not skip the test, since a skipped test looks like one that has passed.
 func NeedRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Output is a writer that keeps the text. It may be read and written concurrently. The zero value is empty.
+// Output is a writer that keeps all text. It may be read and written concurrently. The zero value is empty and ready to use.
 type Output struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -21,7 +21,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// String returns all text that was written so far.
+// String returns the text that was written so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

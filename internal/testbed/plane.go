@@ -17,13 +17,13 @@ const (
 	XDPRedirect
 )
 
-// Plane is a data plane that can be run on single packets.
+// Plane is a data plane that runs its program on single packets.
 type Plane interface {
 	TestRun(frame []byte, iface string) (action uint32, out []byte, err error)
 	Ports() ([]stats.Port, error)
 }
 
-// Feed runs the program count times on a frame that comes in by an interface.
+// Feed runs the program count times on a frame that comes in by interface iface.
 func Feed(t testing.TB, plane Plane, frame []byte, iface string, count int) {
 	t.Helper()
 	for range count {
@@ -33,7 +33,7 @@ func Feed(t testing.TB, plane Plane, frame []byte, iface string, count int) {
 	}
 }
 
-// Counted returns an interface's counters, its packets by "verdict reason", and their total.
+// Counted returns an interface's counters, its packets by "verdict reason", and the total of its packets.
 func Counted(t testing.TB, plane Plane, iface string) (port stats.Port, byReason map[string]uint64, total uint64) {
 	t.Helper()
 	ports, err := plane.Ports()

@@ -19,8 +19,8 @@ import (
 	"culvert/internal/host/bpffs"
 )
 
-// leftovers are the pin directories of running tests, which Main removes on an interrupt.
-var leftovers = struct {
+// pinDirs are the directories of running tests' pins. Main removes them on an interrupt.
+var pinDirs = struct {
 	sync.Mutex
 	dirs map[string]bool
 }{dirs: make(map[string]bool)}
@@ -31,8 +31,8 @@ func Main(m *testing.M) {
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		<-interrupted
-		leftovers.Lock()
-		for dir := range leftovers.dirs {
+		pinDirs.Lock()
+		for dir := range pinDirs.dirs {
 			os.RemoveAll(dir)
 		}
 		os.Exit(130)
@@ -40,8 +40,9 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// InNamespace moves the test to a thread of its own with an empty network namespace. The namespace ends
-// with the thread. Its pins are removed when the test ends.
+// InNamespace locks the test's goroutine to its thread and gives the thread an empty network namespace without IPv6. The
+// namespace ends with the thread. Its pins are removed when the test ends. Subtests run on other threads, which are in the
+// namespace of the process.
 func InNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -52,26 +53,26 @@ func InNamespace(t testing.TB) {
 		t.Fatalf("make a network namespace: %v", err)
 	}
 	dir := SpaceDir(t)
-	leftovers.Lock()
-	leftovers.dirs[dir] = true
-	leftovers.Unlock()
+	pinDirs.Lock()
+	pinDirs.dirs[dir] = true
+	pinDirs.Unlock()
 	if _, err := os.Stat(dir); err == nil {
-		t.Logf("removing what an earlier namespace of the same inode has left in %s", dir)
+		t.Logf("removing the pins in %s of an earlier namespace with the same inode number", dir)
 		os.RemoveAll(dir)
 	}
 	t.Cleanup(func() {
 		os.RemoveAll(dir)
-		leftovers.Lock()
-		delete(leftovers.dirs, dir)
-		leftovers.Unlock()
+		pinDirs.Lock()
+		delete(pinDirs.dirs, dir)
+		pinDirs.Unlock()
 	})
-	// IPv6 would send packets of its own.
+	// With IPv6 on, the kernel would send packets of its own.
 	for _, which := range []string{"all", "default"} {
 		Sysctl(t, "ipv6/conf/"+which+"/disable_ipv6", "1")
 	}
 }
 
-// SpaceDir returns the directory of the pins of this network namespace.
+// SpaceDir returns the directory of this network namespace's pins. It mounts bpffs if necessary.
 func SpaceDir(t testing.TB) string {
 	t.Helper()
 	root, ok := bpffs.Find()
@@ -90,7 +91,7 @@ func SpaceDir(t testing.TB) string {
 	return filepath.Join(bpffs.Hold(root), "culvert", strconv.FormatUint(st.Ino, 10))
 }
 
-// Tree lists the pins of this network namespace, one a line.
+// Tree lists the pins of this network namespace, one on each line.
 func Tree(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Patience bounds every wait. A test that passes does not wait nearly as long.
+// Patience bounds every wait. Tests that pass wait much shorter.
 const Patience = 60 * time.Second
 
 // Sink counts and drops the packets that come in by an interface.
@@ -43,13 +43,13 @@ func AddSink(t testing.TB, name string) *Sink {
 	return &Sink{m}
 }
 
-// Packets returns how many packets have come.
+// Packets returns how many packets have arrived.
 func (s *Sink) Packets() (n uint64, err error) {
 	err = s.count.Lookup(uint32(0), &n)
 	return n, err
 }
 
-// Await waits until at least want packets have come.
+// Await waits until at least want packets have arrived.
 func (s *Sink) Await(want uint64) error {
 	for end := time.Now().Add(Patience); ; time.Sleep(time.Millisecond) {
 		n, err := s.Packets()
@@ -57,13 +57,13 @@ func (s *Sink) Await(want uint64) error {
 			return err
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%d packets of %d have come", n, want)
+			return fmt.Errorf("%d packets of %d have arrived", n, want)
 		}
 	}
 }
 
-// Sender sends frames over and over. It sends a window of frames only after the previous one has arrived, so
-// that no queue on the way overflows on a slow machine.
+// Sender sends frames over and over. It sends Window frames only after the previous ones have arrived, so that no queue on the
+// way overflows on a slow machine.
 type Sender struct {
 	sent atomic.Uint64
 	stop atomic.Bool
@@ -73,7 +73,7 @@ type Sender struct {
 // Window is how many frames a Sender sends at a time.
 const Window = 64
 
-// StartSender sends the frames in turn, by a device from which they reach the sink, until Stop.
+// StartSender sends the frames in turn by device out until Stop. They must reach sink s.
 func StartSender(t testing.TB, out *net.Interface, s *Sink, frames ...[]byte) *Sender {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -103,7 +103,7 @@ func StartSender(t testing.TB, out *net.Interface, s *Sink, frames ...[]byte) *S
 	return snd
 }
 
-// Stop stops sending, and returns the error that has ended it before, if any.
+// Stop stops sending. It returns the error if one has ended sending before.
 func (s *Sender) Stop() error {
 	s.stop.Store(true)
 	return <-s.done

@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// webBody is what servers send: more than fits windows that are not scaled.
+// webBody is what clients and servers send. It is longer than windows that are not scaled.
 var webBody = strings.Repeat("0123456789abcde\n", 1<<18)
 
-// TCPInfo is what TCP_INFO says of the options of a connection.
+// TCPInfo has what TCP_INFO says of the options of a connection.
 type TCPInfo struct {
 	Timestamps, SACK bool
 	// SndWscale and RcvWscale are -1 if windows are not scaled.
@@ -54,13 +54,13 @@ func tcpInfo(c net.Conn) (*TCPInfo, error) {
 	return i, nil
 }
 
-// WebServer answers GET and POST.
+// WebServer is an HTTP server that answers GET with a long body, and POST with the number of bytes it has read.
 type WebServer struct {
 	mu    sync.Mutex
 	infos map[string]*TCPInfo // by the client's address
 }
 
-// Info returns what the kernel says of the connection with a client, nil if there was none.
+// Info returns what the kernel says of the connection with a client, or nil if there was none. client is address and port.
 func (s *WebServer) Info(client string) *TCPInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func StartWebServer(t testing.TB, addr netip.AddrPort) *WebServer {
 	t.Helper()
 	network := "tcp4"
 	if addr.Addr().Is6() {
-		network = "tcp6" // what "tcp" means depends on the namespace in which the process has first used it
+		network = "tcp6" // package net decides once for the process, in the namespace of the first use, whether "tcp" has IPv6
 	}
 	l, err := net.Listen(network, addr.String())
 	if err != nil {
@@ -103,8 +103,8 @@ func StartWebServer(t testing.TB, addr netip.AddrPort) *WebServer {
 	return s
 }
 
-// Exchange gets the body from a server and sends it there, over one connection that it opens in this thread's
-// namespace. It returns the client's TCP_INFO and address.
+// Exchange gets the body from a server and posts it back, over one connection that it opens in this thread's namespace. It
+// returns the client's TCP_INFO and address.
 func Exchange(to netip.AddrPort) (*TCPInfo, string, error) {
 	d := net.Dialer{Timeout: Patience}
 	c, err := d.Dial("tcp", to.String())

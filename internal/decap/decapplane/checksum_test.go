@@ -17,10 +17,10 @@ func TestChecksumsOfDecap(t *testing.T) {
 	for _, c := range []struct{ outer, inner uint8 }{{3, 1}, {3, 2}, {1, 2}} { // RFC 6040: 3, 3 and 1 arrive
 		s := tunnelled{kind: "ipip", outer: 4, inner: 4, payload: 10, outerTOS: c.outer, innerTOS: c.inner}
 		packet := s.packet()
-		testbed.Sums(t, func(n uint16) {
-			testbed.WithID(packet, n)
+		testbed.EachUint16(t, func(n uint16) {
+			testbed.SetIPv4ID(packet, n)
 			frame := s.around(packet)
-			testbed.WithID(frame[14:], n)
+			testbed.SetIPv4ID(frame[14:], n)
 			opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
 			if _, err := b.prog.Run(&opts); err != nil {
 				t.Fatal(err)
@@ -29,7 +29,7 @@ func TestChecksumsOfDecap(t *testing.T) {
 			if len(out) != len(frame)-20 || out[15] == c.inner {
 				t.Fatalf("the mark did not arrive: %x", out)
 			}
-			testbed.RightIPv4(t, out[14:])
+			testbed.CheckIPv4Sum(t, out[14:])
 		})
 	}
 }

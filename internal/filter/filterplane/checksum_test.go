@@ -15,7 +15,7 @@ func TestChecksumsOfSYNAnswers(t *testing.T) {
 	v4, v6 := newSynStage(t, "2")
 	for _, s := range []synStage{v4, v6} {
 		seen := make(map[uint16]bool)
-		testbed.Sums(t, func(n uint16) {
+		testbed.EachUint16(t, func(n uint16) {
 			f := s.frame(func(f *synFrame) { f.opts = linuxOptions(uint32(n)) })
 			action, out := s.run(t, f.build())
 			if action != testbed.XDPTX {
@@ -25,9 +25,9 @@ func TestChecksumsOfSYNAnswers(t *testing.T) {
 			at := 40
 			if packet[0]>>4 == 4 {
 				at = 20
-				testbed.RightIPv4(t, packet)
+				testbed.CheckIPv4Sum(t, packet)
 			}
-			testbed.RightL4(t, packet, 16)
+			testbed.CheckL4Sum(t, packet, 16)
 			seen[binary.BigEndian.Uint16(packet[at+16:])] = true
 		})
 		// The cookie changes once a minute, so not all sums need to occur.

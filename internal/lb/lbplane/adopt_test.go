@@ -317,7 +317,7 @@ func TestOtherLayouts(t *testing.T) {
 			w := newWorld(t, 20, Options{})
 			w.must(w.fill(w.plane))
 			w.inst.Close()
-			testbed.Describe(t, "lb", tt.describe)
+			testbed.EditDescription(t, "lb", tt.describe)
 			w.attach(func(o *Options) {
 				o.Fill = func(p *Plane) error {
 					if got := w.adopted(p); got != tt.want {

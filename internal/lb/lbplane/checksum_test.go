@@ -31,17 +31,17 @@ func TestChecksumsOfEcho(t *testing.T) {
 		}
 		return out[14:]
 	}
-	testbed.Sums(t, func(n uint16) {
+	testbed.EachUint16(t, func(n uint16) {
 		in := b.icmp("203.0.113.7", "192.0.2.1", 8, 0, uint32(n)<<16, nil)
-		testbed.WithID(in[14:], n)
+		testbed.SetIPv4ID(in[14:], n)
 		packet := answer(in)
-		testbed.RightIPv4(t, packet)
-		testbed.RightICMP(t, packet)
-		testbed.RightICMP(t, answer(b.icmp("2001:db8:7::7", "2001:db8::1", 128, 0, uint32(n)<<16, nil)))
+		testbed.CheckIPv4Sum(t, packet)
+		testbed.CheckICMPSum(t, packet)
+		testbed.CheckICMPSum(t, answer(b.icmp("2001:db8:7::7", "2001:db8::1", 128, 0, uint32(n)<<16, nil)))
 	})
 	// Zeros alone have the sum 0, whatever their number. The sum of other data is never 0, but it may be 0xffff.
 	for size := range 64 {
-		testbed.RightICMP(t, answer(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 0, make([]byte, size))))
+		testbed.CheckICMPSum(t, answer(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 0, make([]byte, size))))
 	}
 	// If other data has the sum 0xffff, the checksum may be 0 or 0xffff: receivers accept both (RFC 1071).
 	packet := answer(b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 0, []byte{0x12, 0x34, 0xed, 0xcb}))
@@ -61,17 +61,17 @@ func TestChecksumsOfOuterHeaders(t *testing.T) {
 	for _, to := range []string{vip4, "192.0.2.2:80"} {
 		in := b.packet(client4, to, &layers.TCP{ACK: true}, nil)
 		seen := make(map[uint16]bool)
-		testbed.Sums(t, func(n uint16) {
+		testbed.EachUint16(t, func(n uint16) {
 			binary.BigEndian.PutUint16(in[34:], n) // the client's port, and with it the hash
 			in[15] = byte(n*7 + n>>8)
-			testbed.WithID(in[14:], 1)
+			testbed.SetIPv4ID(in[14:], 1)
 			_, out, err := b.inst.TestRunIndex(in, b.in.Index)
 			b.must(err)
 			if len(out) == len(in) {
 				t.Fatalf("it was not encapsulated: %x", out)
 			}
-			testbed.RightIPv4(t, out[14:])
-			testbed.RightIPv4(t, out[len(out)-40:])
+			testbed.CheckIPv4Sum(t, out[14:])
+			testbed.CheckIPv4Sum(t, out[len(out)-40:])
 			seen[binary.BigEndian.Uint16(out[24:])] = true
 		})
 		if len(seen) < 1<<15 {

@@ -334,8 +334,8 @@ func TestChecksumsOfRouter(t *testing.T) {
 	b := newRouteBed(t, Options{NoMirror: true})
 	in := b.packet("10.1.0.2", "192.0.2.5", 0, 64)
 	for _, either := range []bool{false, true} {
-		testbed.Sums(t, func(n uint16) {
-			testbed.WithID(in[14:], n)
+		testbed.EachUint16(t, func(n uint16) {
+			testbed.SetIPv4ID(in[14:], n)
 			if check := binary.BigEndian.Uint16(in[24:]); either && check == 0 {
 				in[24], in[25] = 0xff, 0xff // which says the same
 			} else if either {
@@ -346,7 +346,7 @@ func TestChecksumsOfRouter(t *testing.T) {
 			if action != testbed.XDPRedirect {
 				t.Fatalf("action %d for %x", action, in)
 			}
-			testbed.RightIPv4(t, out[14:])
+			testbed.CheckIPv4Sum(t, out[14:])
 		})
 	}
 }

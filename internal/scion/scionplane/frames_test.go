@@ -19,7 +19,7 @@ func TestChecksumsOfSCION(t *testing.T) {
 	scionbed.Open(t, inst, out)
 	frame := scionbed.SizedTransitFrame(t, in, scionbed.Key, 64)
 	payload := len(frame) - 2
-	testbed.Sums(t, func(n uint16) {
+	testbed.EachUint16(t, func(n uint16) {
 		binary.BigEndian.PutUint16(frame[payload:], n)
 		udp := frame[34:]
 		udp[6], udp[7] = 0, 0
@@ -33,8 +33,8 @@ func TestChecksumsOfSCION(t *testing.T) {
 		if err != nil || action != testbed.XDPRedirect {
 			t.Fatalf("action %d, %v", action, err)
 		}
-		testbed.RightIPv4(t, after[14:])
-		testbed.RightL4(t, after[14:], 6)
+		testbed.CheckIPv4Sum(t, after[14:])
+		testbed.CheckL4Sum(t, after[14:], 6)
 	})
 }
 
@@ -51,7 +51,7 @@ func TestSCIONWrapped(t *testing.T) {
 	if action, _, err := inst.TestRun(frame, "v0"); err != nil || action != testbed.XDPRedirect {
 		t.Fatalf("without encapsulation: action %d, %v", action, err)
 	}
-	for name, wrap := range testbed.Wraps() {
-		testbed.GoesOn(t, inst, "v0", name, wrap(frame))
+	for name, wrap := range testbed.OtherFrames() {
+		testbed.CheckPassed(t, inst, "v0", name, wrap(frame))
 	}
 }
