@@ -15,9 +15,9 @@ type change struct {
 	name    string
 	lines   string
 	sysctls [][2]string
-	// up is a port that has come up again.
+	// up are the ports that come up again.
 	up []int
-	// small is a port that has got an MTU of 1300, down one that nothing can be sent to; 0: none.
+	// small is the port whose MTU becomes 1300, down the one that goes down. 0 stands for none.
 	small, down int
 }
 
@@ -52,18 +52,18 @@ var changes = []change{
 	{name: "IPv6 off on a port", sysctls: [][2]string{{"ipv6/conf/p2/disable_ipv6", "1"}}},
 }
 
-// everyday are the kinds of packets that show whether a change has been noticed.
-var everyday = []string{"4 plain", "4 connected", "4 ttl", "4 around the MTU", "4 any source", "4 sent elsewhere", "4 no route",
+// commonKinds are the kinds of packets that show whether culvert has followed a change.
+var commonKinds = []string{"4 plain", "4 connected", "4 ttl", "4 around the MTU", "4 any source", "4 sent elsewhere", "4 no route",
 	"6 plain", "6 connected", "6 hop limit", "6 around the MTU", "6 any source", "6 sent elsewhere", "6 no route"}
 
-// TestChanges tries the fast path after each of many changes. What the kernel tells of has to be noticed in time,
-// settings that it tells nobody of at some time.
+// TestChanges compares the routers after each of many changes of the host. The fast path must follow changes that the kernel
+// notifies of within stale, and other settings at some time.
 func TestChanges(t *testing.T) {
-	tr := newTrial(t, scenario{name: "changes", simple: true}, 11, func(w *twin) *culvert { return attach(w, few) })
-	tr.fast.feed(route.Options{})
+	tr := newTrial(t, scenario{name: "changes", simple: true}, 11, func(w *twin) *culvert { return attach(w, smallMirror) })
+	tr.fast.startControlPlane(route.Options{})
 	var kinds []kind
 	for _, k := range slices.Concat(kinds4, kinds6) {
-		if slices.Contains(everyday, k.name) {
+		if slices.Contains(commonKinds, k.name) {
 			kinds = append(kinds, k)
 		}
 	}
@@ -82,9 +82,9 @@ func TestChanges(t *testing.T) {
 			tr.g.room[ch.small] = 1300
 		}
 		time.Sleep(stale)
-		var c *court
+		var c *judge
 		for end := time.Now().Add(patience / 10); ; {
-			c = newCourt(t, tr.kernel, tr.g)
+			c = newJudge(t, tr.kernel, tr.g)
 			c.takes, c.explain = flowNone, tr.fast.explain
 			if ch.down != 0 {
 				c.down = []int{ch.down}

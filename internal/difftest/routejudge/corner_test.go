@@ -13,7 +13,7 @@ import (
 // corner is a case that routers easily get wrong, and that random packets rarely hit.
 type corner struct {
 	name string
-	// lines and sysctls are done on top of what the cases before have left.
+	// lines and sysctls are applied on top of those of the cases before.
 	lines   string
 	sysctls [][2]string
 	make    func(g *generator, p *packet)
@@ -35,7 +35,7 @@ func long(dst string) func(*generator, *packet) {
 	}
 }
 
-// plainTo makes packets from anywhere to an address, by a port.
+// plainTo makes packets to an address that come in by a port from any of its hosts.
 func plainTo(port int, dst string) func(*generator, *packet) {
 	return func(g *generator, p *packet) {
 		p.port = port
@@ -134,10 +134,10 @@ var corners = []corner{
 	{name: "the MAC of the port again", lines: "link set p1 address 02:00:00:00:01:01\n", make: plainTo(1, "10.1.2.3")},
 }
 
-// TestCorners tries the fast path on each corner case.
+// TestCorners compares the routers for each corner case.
 func TestCorners(t *testing.T) {
-	tr := newTrial(t, scenario{name: "corners", simple: true}, 14, func(w *twin) *culvert { return attach(w, few) })
-	tr.fast.feed(route.Options{})
+	tr := newTrial(t, scenario{name: "corners", simple: true}, 14, func(w *twin) *culvert { return attach(w, smallMirror) })
+	tr.fast.startControlPlane(route.Options{})
 	for _, cn := range corners {
 		for _, w := range []*twin{tr.kernel, tr.fast.twin} {
 			w.enter()
@@ -147,9 +147,9 @@ func TestCorners(t *testing.T) {
 			}
 		}
 		time.Sleep(stale)
-		var c *court
+		var c *judge
 		for end := time.Now().Add(patience / 10); ; {
-			c = newCourt(t, tr.kernel, tr.g)
+			c = newJudge(t, tr.kernel, tr.g)
 			c.takes, c.explain = flowNone, tr.fast.explain
 			c.try(kind{cn.name, func(g *generator, p *packet) { cn.make(g, p) }}, 40, tr.fast.fate)
 			if len(c.counts) == 0 || cn.sysctls == nil || time.Now().After(end) {

@@ -23,11 +23,11 @@ type culvert struct {
 	inst *datapath.Instance
 	// plane is its IP router.
 	plane *routeplane.Plane
-	// status is what the control plane says of itself, if there is one.
+	// status is what the control plane reports. It is nil without one.
 	status *route.Status
 }
 
-// attach puts culvert on a twin's ports, in whose namespace the thread stays.
+// attach attaches culvert to a twin's ports. The thread stays in the router's namespace.
 func attach(w *twin, o routeplane.Options) *culvert {
 	t := w.t
 	t.Helper()
@@ -35,13 +35,13 @@ func attach(w *twin, o routeplane.Options) *culvert {
 	return attachTo(w, o)
 }
 
-// attachTo is attach without changes to the far ends.
+// attachTo is attach without programs at the far ends.
 func attachTo(w *twin, o routeplane.Options) *culvert {
 	t := w.t
 	t.Helper()
 	w.enter()
 	var names []string
-	for i := range served {
+	for i := range xdpPorts {
 		names = append(names, portName(i))
 	}
 	inst, err := datapath.Attach(datapath.Options{Temporary: true, Name: "judged", Interfaces: names, Parts: []datapath.Part{routeplane.NewPart(o)}})
@@ -55,8 +55,8 @@ func attachTo(w *twin, o routeplane.Options) *culvert {
 	return c
 }
 
-// unlimit removes the limits of packets to the kernel. A limit rightly drops packets that the kernel would answer, but here
-// each packet is judged by itself.
+// unlimit removes the rate limits of packets to the kernel. The limits rightly drop packets that the kernel would answer, but
+// the test judges each packet by itself.
 func (c *culvert) unlimit() {
 	info, err := c.inst.Program().Info()
 	check(c.t, err)
@@ -97,7 +97,7 @@ func (c *culvert) reasons() map[string]uint64 {
 	return sum
 }
 
-// explain returns the route of a packet in a twin's kernel, and the program's reason.
+// explain returns the route of a packet in the twin's kernel, and the reason that the program counts it under.
 func (c *culvert) explain(p *packet) string {
 	before := c.reasons()
 	c.fate(p, nil)
@@ -118,15 +118,15 @@ func (c *culvert) explain(p *packet) string {
 	return fmt.Sprintf("\n  reason  %s, flow %d %s\n%s%s", why, p.flow, says, out, all)
 }
 
-// describe tells the program what it has to know of its twin when it has no mirror: what the sysctls say. full and
-// ruled are for what they do not.
+// describe writes what the program needs to know of its twin when it has no mirror, as the sysctls say. full and ruled say
+// what sysctls do not: that the kernel checks IPv4 sources without rp_filter too, and that there are routing rules.
 func (c *culvert) describe(full, ruled bool) {
 	t := c.t
 	c.twin.enter()
 	own := []netip.Addr{netip.MustParseAddr("127.0.0.1")}
 	for i := range ports {
 		own = append(own, host4(i, 1))
-		if i == plain {
+		if i == portWithoutXDP {
 			continue
 		}
 		conf := func(family, name string) int {
@@ -150,9 +150,9 @@ func (c *culvert) describe(full, ruled bool) {
 	}))
 }
 
-// TestAskingTheKernel tries the program without a mirror. It asks the kernel for each packet.
+// TestAskingTheKernel judges the program without a mirror. It asks the kernel about each packet.
 func TestAskingTheKernel(t *testing.T) {
-	for _, group := range hosts(scenarios) {
+	for _, group := range groupScenarios(scenarios) {
 		t.Run(group[0].name, func(t *testing.T) {
 			tr := newTrial(t, group[0], 3, func(w *twin) *culvert { return attach(w, routeplane.Options{NoMirror: true}) })
 			for n, s := range group {
@@ -161,7 +161,7 @@ func TestAskingTheKernel(t *testing.T) {
 				}
 				tr.fast.describe(s.full, len(s.tables) > 0)
 				tr.asks = true
-				tr.takes = min(tr.takes, flowAddresses) // bpf_fib_lookup is not told of more
+				tr.takes = min(tr.takes, flowAddresses) // bpf_fib_lookup takes no more fields
 				tr.all(20, tr.fast.fate)
 				tr.churn(20)
 				tr.report()

@@ -17,18 +17,18 @@ import (
 // stale is how long the fast path may use a route after the kernel has changed it. The mirror's deadline is shorter.
 const stale = 100 * time.Millisecond
 
-// feeding is a running control plane.
-type feeding struct {
+// controlPlane is a running control plane.
+type controlPlane struct {
 	stop func()
 	done chan error
 }
 
-// feed starts a control plane, and waits until the mirror is current.
-func (c *culvert) feed(o route.Options) *feeding {
+// startControlPlane starts a control plane that ends with the test. It waits until the mirror is current.
+func (c *culvert) startControlPlane(o route.Options) *controlPlane {
 	t := c.t
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &feeding{stop: cancel, done: make(chan error, 1)}
+	f := &controlPlane{stop: cancel, done: make(chan error, 1)}
 	synced := make(chan struct{})
 	if o.Status == nil {
 		o.Status = &route.Status{}
@@ -62,7 +62,7 @@ func written(s *route.Status) bool {
 	return true
 }
 
-// inNamespace runs f on a thread in a router's namespace, which ends with the goroutine.
+// inNamespace runs f on a locked thread in a router's namespace. The thread ends with the goroutine.
 func inNamespace(w *twin, f func() error) error {
 	runtime.LockOSThread() // never unlocked
 	if err := netns.Set(w.router); err != nil {
@@ -71,8 +71,8 @@ func inNamespace(w *twin, f func() error) error {
 	return f()
 }
 
-// end stops the control plane, and nothing else.
-func (f *feeding) end(t *testing.T) {
+// end stops the control plane. The program stays attached.
+func (f *controlPlane) end(t *testing.T) {
 	f.stop()
 	select {
 	case err := <-f.done:
@@ -85,16 +85,16 @@ func (f *feeding) end(t *testing.T) {
 	}
 }
 
-// TestMirror tries the program with a mirror that a control plane keeps current.
+// TestMirror judges the program with a mirror that a control plane keeps current.
 func TestMirror(t *testing.T) {
-	for _, group := range hosts(scenarios) {
+	for _, group := range groupScenarios(scenarios) {
 		t.Run(group[0].name, func(t *testing.T) {
-			tr := newTrial(t, group[0], 5, func(w *twin) *culvert { return attach(w, few) })
+			tr := newTrial(t, group[0], 5, func(w *twin) *culvert { return attach(w, smallMirror) })
 			for n, s := range group {
 				if n > 0 {
 					tr.begin(s)
 				}
-				f := tr.fast.feed(route.Options{})
+				f := tr.fast.startControlPlane(route.Options{})
 				for range 2 {
 					tr.all(50, tr.fast.fate)
 					tr.churn(50)

@@ -11,12 +11,12 @@ import (
 // packet is one packet for both routers.
 type packet struct {
 	kind  string
-	id    uint16 // what outputs are found by
-	port  int    // that it comes in by
+	id    uint16 // number by which its outputs are found
+	port  int    // the port by which it comes in
 	frame []byte
 	// src and dst are its addresses, if it has any.
 	src, dst netip.Addr
-	// ordinary packets are the fast path's to forward whenever the kernel forwards them as they are.
+	// ordinary says that the fast path must forward the packet if the kernel forwards it without changes that only it can do.
 	ordinary bool
 	flow     flow
 }
@@ -26,19 +26,19 @@ type flow int
 
 const (
 	flowNone      flow = iota - 1
-	flowPorts          // TCP and UDP
-	flowAddresses      // what has no ports, or none in this fragment
-	flowInner          // messages about another packet, and what is behind extension headers
+	flowPorts          // ports of TCP and UDP
+	flowAddresses      // addresses, for packets or fragments without ports
+	flowInner          // fields of a quoted packet, or behind extension headers
 )
 
-// generator makes packets and tables. Equal seeds make equal ones.
+// generator makes packets and tables. Generators with equal seeds make the same ones.
 type generator struct {
 	*rand.Rand
 	next  uint16
 	table *table
 	// room is the size of the largest packet that each port accepts.
 	room [ports]int
-	// odd is set for kinds that choose their own addresses.
+	// src and dst return addresses for a packet that comes in by a port. Kinds may replace them.
 	src, dst func(port int, v6 bool) netip.Addr
 }
 
@@ -77,7 +77,7 @@ func host6(port, n int) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// local6 is a link-local address on a port's network; that of host 1 is the router's.
+// local6 returns a link-local address on a port's network. Host 1 is the router.
 func local6(port, n int) netip.Addr {
 	a := [16]byte{0: 0xfe, 1: 0x80, 13: byte(port)}
 	binary.BigEndian.PutUint16(a[14:], uint16(n))
@@ -86,7 +86,7 @@ func local6(port, n int) netip.Addr {
 
 func (g *generator) host() int { return firstHost + g.IntN(lastHost-firstHost+1) }
 
-// neighbor is a host of a port's network.
+// neighbor returns the address of a host on a port's network.
 func (g *generator) neighbor(port int, v6 bool) netip.Addr {
 	if v6 {
 		return host6(port, g.host())
@@ -94,7 +94,7 @@ func (g *generator) neighbor(port int, v6 bool) netip.Addr {
 	return host4(port, g.host())
 }
 
-// sources are usual sources of packets that come in by a port.
+// sources returns a usual source of packets that come in by a port.
 func (g *generator) sources(port int, v6 bool) netip.Addr {
 	if g.IntN(3) > 0 {
 		return g.neighbor(port, v6)
@@ -105,7 +105,7 @@ func (g *generator) sources(port int, v6 bool) netip.Addr {
 	return g.neighbor(g.IntN(ports), v6)
 }
 
-// destinations are addresses in, at the edges of and near the prefixes of the table, and hosts.
+// destinations returns an address in, at an edge of or next to a prefix of the table, or the address of a host.
 func (g *generator) destinations(port int, v6 bool) netip.Addr {
 	if a := g.table.pick(g, v6); a.IsValid() && !g.chance(8) {
 		return a
@@ -285,8 +285,8 @@ func (g *generator) transport(p *packet, family int) (proto byte, payload []byte
 	return one[byte](g, 47, 50, 132, 136, 4, 41, 89, 115, 253, 255), append(g.bytes(8), data...)
 }
 
-// icmp makes echoes, and errors about packets that never were. None of them tells the router itself of a route or a
-// neighbor: errors are about strangers' packets.
+// icmp makes echoes, and errors about packets that were never sent. No error changes a route or a neighbor of the router,
+// since all of them quote packets between strangers.
 func (g *generator) icmp(p *packet, family int, data []byte) (proto byte, payload []byte) {
 	var inner []byte
 	about := &packet{id: uint16(g.Uint32())}

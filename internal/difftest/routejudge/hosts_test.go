@@ -70,11 +70,11 @@ func (h *host) do(f func() error) error {
 
 // TestHosts sends UDP and TCP through the router, between sockets of the kernel.
 func TestHosts(t *testing.T) {
-	settle(t)
+	pinToCPU(t)
 	w := newTwin(t)
 	a, b := newHost(w, 0), newHost(w, 1)
-	v := attachTo(w, few)
-	v.feed(route.Options{})
+	v := attachTo(w, smallMirror)
+	v.startControlPlane(route.Options{})
 	for i := range 2 {
 		w.awaitUp(i)
 	}

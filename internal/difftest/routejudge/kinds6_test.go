@@ -203,7 +203,7 @@ var kinds6 = []kind{
 func (g *generator) batch(k kind, n int) []*packet {
 	all := make([]*packet, n)
 	for i := range all {
-		p := g.start(k.name, g.IntN(served))
+		p := g.start(k.name, g.IntN(xdpPorts))
 		k.make(g, p)
 		all[i] = p
 	}

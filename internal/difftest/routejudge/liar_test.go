@@ -31,11 +31,11 @@ func lying(change func(p *packet, frame []byte) []byte) fastPath {
 
 // TestJudge checks that the judge accepts an honest fast path, and rejects liars.
 func TestJudge(t *testing.T) {
-	settle(t)
+	pinToCPU(t)
 	w := newTwin(t)
 	g := newGenerator(2)
 	w.ip(g.nexthopObjects() + g.fill(300))
-	c := newCourt(t, w, g)
+	c := newJudge(t, w, g)
 	c.all(100, honest)
 	c.report()
 	for _, class := range []struct {
@@ -93,7 +93,7 @@ func TestJudge(t *testing.T) {
 			return honest(p, k)
 		}},
 		{"uses the port without culvert", func(p *packet, k *outcome) fate {
-			if len(k.forwards) == 1 && k.forwards[0].port == plain {
+			if len(k.forwards) == 1 && k.forwards[0].port == portWithoutXDP {
 				return fate{xdpRedirect, k.forwards[0].frame}
 			}
 			return honest(p, k)
@@ -115,7 +115,7 @@ func TestJudge(t *testing.T) {
 		})},
 		{"cuts a byte off", lying(func(_ *packet, f []byte) []byte { return f[:len(f)-1] })},
 	} {
-		c := newCourt(t, w, g)
+		c := newJudge(t, w, g)
 		c.all(80, liar.fast)
 		if len(c.counts) == 0 {
 			t.Errorf("a fast path that %s is not found out", liar.what)

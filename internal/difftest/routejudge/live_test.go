@@ -16,7 +16,8 @@ import (
 	"culvert/internal/route"
 )
 
-// listen has the far ends take frames that are redirected to them: a veth needs a program there for that.
+// listen attaches a program to the far ends. A veth without a program or GRO at its peer drops frames that XDP redirects to
+// it.
 func (w *twin) listen() {
 	t := w.t
 	t.Helper()
@@ -33,15 +34,16 @@ func (w *twin) listen() {
 	w.enter()
 }
 
-// settled returns all that has come out of a router with programs on its ports, where each port has a queue of its
-// own: when a probe of each has come back, what was redirected before is on its way; a second one comes behind it.
+// settled returns all frames that have come out of a router with programs on its ports. There each port has a queue of its
+// own. Once a first probe of each port has come back, frames that were redirected before it are on their way; a second probe
+// follows them.
 func (w *twin) settled() []output {
 	w.t.Helper()
 	all := []int{0, 1, 2, 3}
 	return append(w.wire.await(all...), w.wire.await(all...)...)
 }
 
-// differ describes how the outcomes of two routers differ.
+// differ describes how the outcomes of two routers differ, "" if they do not.
 func differ(kernel, fast *outcome) string {
 	if len(kernel.forwards) != len(fast.forwards) {
 		return fmt.Sprintf("forwarded %d and %d times", len(kernel.forwards), len(fast.forwards))
@@ -77,7 +79,7 @@ func answers(k *outcome) (all []string) {
 
 // TestLive sends the same packets to both twins and compares what comes out on the wires.
 func TestLive(t *testing.T) {
-	settle(t)
+	pinToCPU(t)
 	kernel, fast := newTwin(t), newTwin(t)
 	g := newGenerator(4)
 	lines := g.nexthopObjects() + g.fill(300)
@@ -85,13 +87,13 @@ func TestLive(t *testing.T) {
 		w.enter()
 		w.ip(lines)
 	}
-	v := attach(fast, few)
-	v.feed(route.Options{})
-	c := newCourt(t, kernel, g)
+	v := attach(fast, smallMirror)
+	v.startControlPlane(route.Options{})
+	c := newJudge(t, kernel, g)
 	faults, redirected := 0, 0
 	for _, k := range slices.Concat(kinds4, kinds6) {
 		batch := g.batch(k, 100)
-		want := c.ask(batch)
+		want := c.sendToKernel(batch)
 		for _, p := range batch {
 			fast.wire.put(p.port, p.frame)
 		}

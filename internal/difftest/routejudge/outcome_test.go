@@ -10,7 +10,7 @@ import (
 // outcome is what a router did with one packet.
 type outcome struct {
 	forwards []output // the packet itself, or its fragments
-	answers  []output // what the router says to it
+	answers  []output // the router's own packets in answer to it
 }
 
 const (
@@ -20,7 +20,7 @@ const (
 	typeIPv6 = 0x86dd
 )
 
-// inner is what of a header tells which packet it belongs to.
+// inner has the fields of a header by which the packet is found that it belongs to.
 type inner struct {
 	id       uint16
 	src, dst netip.Addr

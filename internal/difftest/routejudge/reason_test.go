@@ -50,9 +50,9 @@ var expected = map[string]struct {
 
 // TestReasons checks that packets are counted under the right reasons.
 func TestReasons(t *testing.T) {
-	tr := newTrial(t, scenario{name: "reasons", simple: true, takes: flowInner}, 12, func(w *twin) *culvert { return attach(w, few) })
+	tr := newTrial(t, scenario{name: "reasons", simple: true, takes: flowInner}, 12, func(w *twin) *culvert { return attach(w, smallMirror) })
 	tr.explain = nil
-	tr.fast.feed(route.Options{})
+	tr.fast.startControlPlane(route.Options{})
 	seen := 0
 	for _, k := range slices.Concat(kinds4, kinds6) {
 		want, listed := expected[k.name]

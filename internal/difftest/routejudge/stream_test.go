@@ -13,14 +13,14 @@ import (
 // burst is how many packets of a stream are on the way at once. A veth's queues hold more.
 const burst = 32
 
-// stream is traffic through a router while something else happens to it.
+// stream sends traffic through a router while something else happens to it.
 type stream struct {
 	w    *twin
 	g    *generator
 	dsts []netip.Addr
-	// sent counts packets; those that have not come out once, as they should, are lost.
+	// sent counts packets. Those that have not come out exactly once are lost.
 	sent, lost int
-	// arrived is told of each packet that has come out; nil: nobody.
+	// arrived is called for each packet that has come out. It may be nil.
 	arrived func(p *packet, o output, sent, received time.Time)
 }
 
@@ -32,7 +32,7 @@ func newStream(w *twin, seed uint64, dsts ...string) *stream {
 	return s
 }
 
-// through sends while f runs, on a thread in the router's namespace, and for some more bursts.
+// through sends packets while f runs, on a thread in the router's namespace, and for ten more bursts.
 func (s *stream) through(f func() error) {
 	t := s.w.t
 	t.Helper()
@@ -108,13 +108,13 @@ func (s *stream) report() {
 	}
 }
 
-// mortal is a data plane whose control plane can be killed: from then on it hears nothing of it.
-type mortal struct {
+// killablePlane is a data plane whose control plane can be killed. From then on the mirror is not marked as current any more.
+type killablePlane struct {
 	plane
 	killed atomic.Bool
 }
 
-func (m *mortal) SetCurrent(until4, until6 time.Duration) error {
+func (m *killablePlane) SetCurrent(until4, until6 time.Duration) error {
 	if m.killed.Load() {
 		return nil
 	}

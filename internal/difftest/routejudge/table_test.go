@@ -107,7 +107,7 @@ func inPool(a netip.Addr) bool {
 // nobody is the end of the address of a gateway that does not answer.
 const nobody = ".100"
 
-// way returns a random gateway, in the syntax of ip(8).
+// way returns a random gateway in the syntax of ip(8).
 func (g *generator) way(v6 bool) string {
 	port := g.IntN(ports)
 	host := firstHost + g.IntN(4)

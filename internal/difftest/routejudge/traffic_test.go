@@ -21,8 +21,8 @@ import (
 // plane is the data plane as the control plane sees it.
 type plane = route.Plane
 
-// few sizes a mirror for small tables.
-var few = routeplane.Options{Blocks4: 512, Blocks6: 2048}
+// smallMirror sizes a mirror for small tables.
+var smallMirror = routeplane.Options{Blocks4: 512, Blocks6: 2048}
 
 const streamRoutes = "route add 20.0.0.0/8 via 10.1.1.2 dev p1\nroute add 21.0.0.0/8 via 10.1.2.3 dev p2\n" +
 	"route add 2001:db8::/33 via fd00:1:1::2 dev p1\nroute add 2001:db8:8000::/33 via fe80::2:3 dev p2\n"
@@ -46,15 +46,15 @@ func current(s *route.Status) bool {
 // TestKilledUnderLoad kills or stops the control plane under load and starts it again. Meanwhile the program asks the kernel, and
 // no packet is lost.
 func TestKilledUnderLoad(t *testing.T) {
-	settle(t)
+	pinToCPU(t)
 	w := newTwin(t)
 	w.ip(streamRoutes)
-	c := attach(w, few)
+	c := attach(w, smallMirror)
 	s := newStream(w, 6, streamDsts...)
 	by := func(name string) uint64 { return c.reasons()["fwd "+name] }
 	s.through(func() error {
 		for round := range 2 {
-			m := &mortal{plane: c.plane}
+			m := &killablePlane{plane: c.plane}
 			ctx, cancel := context.WithCancel(context.Background())
 			var status route.Status
 			done := make(chan error, 1)
@@ -84,7 +84,7 @@ func TestKilledUnderLoad(t *testing.T) {
 
 // TestRestartUnderLoad starts the process again, which swaps the program under load.
 func TestRestartUnderLoad(t *testing.T) {
-	settle(t)
+	pinToCPU(t)
 	w := newTwin(t)
 	w.ip(streamRoutes)
 	w.listen()
@@ -102,7 +102,7 @@ func TestRestartUnderLoad(t *testing.T) {
 			if last != nil {
 				last.Close() // as when a process ends
 			}
-			o := few
+			o := smallMirror
 			inst, err := datapath.Attach(datapath.Options{Name: "restarted", Interfaces: names, Parts: []datapath.Part{routeplane.NewPart(o)}})
 			if err != nil {
 				return err
@@ -117,7 +117,7 @@ func TestRestartUnderLoad(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			var status route.Status
 			done := make(chan error, 1)
-			m := &mortal{plane: plane}
+			m := &killablePlane{plane: plane}
 			go func() { done <- inNamespace(w, func() error { return c.run(ctx, m, &status) }) }()
 			before := c.reasons()["fwd route"]
 			err = waitFor(t, "forwarding by the mirror", func() bool { return c.reasons()["fwd route"] > before+100 })
@@ -157,11 +157,11 @@ func (g *gateways) valid(m [6]byte, sent, received time.Time) bool {
 // TestChurnUnderLoad changes routes under load. Each packet has to go to a gateway that the route had when the packet came, or
 // shortly before. None may be lost.
 func TestChurnUnderLoad(t *testing.T) {
-	settle(t)
+	pinToCPU(t)
 	w := newTwin(t)
 	w.ip(streamRoutes)
-	c := attach(w, few)
-	c.feed(route.Options{})
+	c := attach(w, smallMirror)
+	c.startControlPlane(route.Options{})
 	ways := []*gateways{{}, {}}
 	dsts := []string{"20.1.2.3", "2001:db8::7"}
 	for _, g := range ways {
@@ -241,7 +241,7 @@ func moveRoutes(w *twin, ways []*gateways, dsts []string, times int) error {
 
 // TestOverrunUnderLoad makes the kernel drop notifications. The mirror must not be used until all tables were read again.
 func TestOverrunUnderLoad(t *testing.T) {
-	settle(t)
+	pinToCPU(t)
 	kernel, fast := newTwin(t), newTwin(t)
 	g := newGenerator(9)
 	g.table.simple = true
@@ -252,7 +252,7 @@ func TestOverrunUnderLoad(t *testing.T) {
 	}
 	v := attach(fast, routeplane.Options{Blocks4: 4096, Blocks6: 16384})
 	var status route.Status
-	v.feed(route.Options{ReceiveBuffer: 1, Status: &status})
+	v.startControlPlane(route.Options{ReceiveBuffer: 1, Status: &status})
 	s := newStream(fast, 10, "31.1.2.3", "2001:db9::7")
 	more := g.fill(1500)
 	s.through(func() error {
@@ -267,7 +267,7 @@ func TestOverrunUnderLoad(t *testing.T) {
 	kernel.ip(more)
 	fast.enter()
 	time.Sleep(stale)
-	c := newCourt(t, kernel, g)
+	c := newJudge(t, kernel, g)
 	c.name, c.explain, c.again = "after an overrun", v.explain, v.fate
 	c.all(20, v.fate)
 	c.report()

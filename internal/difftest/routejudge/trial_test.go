@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// trial is two equal hosts, twins, one of them with the fast path.
+// trial is a pair of twins: the kernel's router and one with the fast path.
 type trial struct {
-	*court
+	*judge
 	t    *testing.T
 	g    *generator
 	fast *culvert
@@ -21,7 +21,7 @@ type trial struct {
 // newTrial sets up twins with the routes of a scenario.
 func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert) *trial {
 	t.Helper()
-	settle(t)
+	pinToCPU(t)
 	kernel, fast := newTwin(t), newTwin(t)
 	if kernel.index != fast.index {
 		t.Fatalf("interfaces %v and %v: the twins differ", kernel.index, fast.index)
@@ -36,13 +36,13 @@ func newTrial(t *testing.T, s scenario, seed uint64, attach func(*twin) *culvert
 		w.enter()
 		w.ip(lines)
 	}
-	tr := &trial{t: t, g: g, court: newCourt(t, kernel, g)}
+	tr := &trial{t: t, g: g, judge: newJudge(t, kernel, g)}
 	tr.fast = attach(fast)
 	tr.begin(s)
 	return tr
 }
 
-// begin applies the sysctls of a scenario, and makes a court for it.
+// begin applies the sysctls of a scenario and makes a judge for it.
 func (tr *trial) begin(s scenario) {
 	kernel := tr.kernel
 	tr.s, tr.undo = s, nil
@@ -56,7 +56,7 @@ func (tr *trial) begin(s scenario) {
 			w.set(path, setting[1])
 		}
 	}
-	tr.court = newCourt(tr.t, kernel, tr.g)
+	tr.judge = newJudge(tr.t, kernel, tr.g)
 	tr.name, tr.again = s.name, tr.fast.fate
 	tr.takes, tr.exempt, tr.down, tr.explain = s.takes, s.exempt, s.down, tr.fast.explain
 	tr.asks = !s.simple
@@ -86,8 +86,8 @@ func (tr *trial) churn(n int) {
 	}
 }
 
-// hosts groups scenarios that differ only in sysctls, so that they can use the same twins.
-func hosts(all []scenario) (groups [][]scenario) {
+// groupScenarios groups scenarios that differ only in sysctls, so that they can use the same twins.
+func groupScenarios(all []scenario) (groups [][]scenario) {
 	index := make(map[string]int)
 	for _, s := range all {
 		key := fmt.Sprint(s.simple, s.locals, s.tables, s.lines, s.gone)

@@ -22,22 +22,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds every wait. A test that passes does not wait nearly as long.
+// patience bounds every wait. Tests that pass wait much shorter.
 const patience = 30 * time.Second
 
 const (
-	// ports is how many interfaces a router has; the last one is without culvert.
-	ports  = 4
-	plain  = ports - 1
-	served = ports - 1
+	// ports is how many interfaces a router has. The first xdpPorts carry culvert, portWithoutXDP does not.
+	ports          = 4
+	portWithoutXDP = ports - 1
+	xdpPorts       = ports - 1
 	// firstHost to lastHost are the hosts of each port's network with a neighbor entry.
 	firstHost, lastHost = 2, 9
 )
 
-// mtus are those of the router's ports; the far ends have those of Ethernet.
+// mtus are the MTUs of the router's ports. The far ends have 1500.
 var mtus = [ports]int{1500, 1400, 1500, 1500}
 
-// twin is a router and the world around it: two namespaces with four veth pairs between them.
+// twin is a router and its surroundings: two namespaces with four veth pairs between them.
 type twin struct {
 	t             *testing.T
 	router, world netns.NsHandle
@@ -53,9 +53,9 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// settle moves the test to a thread and a CPU of its own until it ends. All frames then go through one queue of the kernel, in
-// the order in which they were sent.
-func settle(t *testing.T) {
+// pinToCPU locks the test to a thread and a CPU of its own until it ends. All frames then go through one queue of the kernel,
+// in the order in which they were sent.
+func pinToCPU(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root to make network namespaces: run the tests with sudo")
@@ -134,13 +134,13 @@ func (w *twin) awaitUp(port int) {
 func portName(i int) string { return fmt.Sprintf("p%d", i) }
 func farName(i int) string  { return fmt.Sprintf("q%d", i) }
 
-// portMAC is a port's address; no two ports have the same, so it tells which one a frame left by.
+// portMAC returns a port's MAC address. No two ports have the same, so it shows by which one a frame has left.
 func portMAC(i int) [6]byte    { return [6]byte{2, 0, 0, 0, 1, byte(i)} }
 func hostMAC(i, h int) [6]byte { return [6]byte{2, 0, 0, 0, 0x10 + byte(i), byte(h)} }
 
 func mac(m [6]byte) string { return net.HardwareAddr(m[:]).String() }
 
-// defaults are the settings with which every scenario starts. They turn off the kernel's rate limits of answers.
+// defaults applies the settings with which every scenario starts. They turn off the kernel's rate limits of answers.
 func (w *twin) defaults() {
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"}, {"net/ipv6/conf/default/forwarding", "1"},
@@ -172,7 +172,7 @@ func (w *twin) addPort(i int) {
 	w.index[i] = p.Index
 }
 
-// addresses gives a port its networks, and neighbors that need not be asked for.
+// addresses writes the commands that give a port its networks and permanent neighbor entries.
 func (w *twin) addresses(b *strings.Builder, i int) {
 	p := portName(i)
 	fmt.Fprintf(b, "link set %s up\n", p)
@@ -203,7 +203,7 @@ func (w *twin) set(path, value string) {
 	}
 }
 
-// six marks lines for "ip -6": where addresses do not tell, ip(8) takes IPv4 for granted.
+// six marks lines for "ip -6". ip(8) takes lines without addresses for IPv4.
 const six = "-6 "
 
 // get reads a number from a sysctl of the calling thread's namespace.
@@ -253,7 +253,7 @@ func (w *twin) run(lines string, flags ...string) {
 	}
 }
 
-// numbered returns the line with an error of ip(8).
+// numbered returns the line of a batch for which ip(8) has reported an error.
 func numbered(lines, complaint string) string {
 	var n int
 	if _, after, found := strings.Cut(complaint, "Command failed -:"); found {

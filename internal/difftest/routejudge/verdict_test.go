@@ -16,26 +16,26 @@ const (
 	xdpRedirect
 )
 
-// fate is what a fast path did with one packet.
+// fate is what the fast path did with one packet.
 type fate struct {
 	action uint32
 	frame  []byte
 }
 
-// fastPath is a fast path under test. Liars also need to know what the kernel does with the packet.
+// fastPath is a fast path under test. Fake ones that lie also get what the kernel does with the packet.
 type fastPath func(p *packet, kernel *outcome) fate
 
-// mustForward is the verdict on an ordinary packet that was passed.
+// mustForward is the verdict on an ordinary packet that the fast path has passed.
 const mustForward = "passes what it has to forward"
 
 // smallest is the length to which a frame may be padded.
 const smallest = 60
 
-// lowestMTU is the lowest that tables give a route.
+// lowestMTU is the lowest MTU that routes of the tables have.
 const lowestMTU = 1280
 
-// verdict returns what is wrong with the fate of a packet, nothing if it is right. The fast path must forward ordinary packets
-// whose flow is at most takes.
+// verdict returns what is wrong with the fate of a packet, "" if it is right. The fast path must forward ordinary packets up
+// to flow takes.
 func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
 	switch f.action {
 	case xdpPass:
@@ -60,7 +60,7 @@ func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
 			return "forwards what the kernel does not"
 		case len(kernel.forwards) > 1:
 			return "forwards what the kernel breaks up"
-		case kernel.forwards[0].port == plain:
+		case kernel.forwards[0].port == portWithoutXDP:
 			return "forwards to the port without culvert"
 		case !same(f.frame, kernel.forwards[0].frame):
 			return "forwards another frame than the kernel"
@@ -77,9 +77,9 @@ func mustTake(p *packet, kernel *outcome) bool {
 		return false
 	}
 	o := kernel.forwards[0]
-	// A locked MTU larger than the port's has the kernel send more than the port should carry. And it tells senders
-	// of a shorter way, but not each time, so that going back is left to it.
-	return len(o.frame) <= 14+mtus[o.port] && o.port != plain && o.port != p.port
+	// With a locked MTU larger than the port's, the kernel sends frames that the port should not carry. The kernel redirects
+	// senders whose packets leave by the port where they came in, but not each time, so these packets are left to it.
+	return len(o.frame) <= 14+mtus[o.port] && o.port != portWithoutXDP && o.port != p.port
 }
 
 func same(fast, kernel []byte) bool {

@@ -95,7 +95,7 @@ func vlanKinds() []kind {
 
 // judgeTags tries packets of some kinds on twins that are set up by the commands in lines.
 func judgeTags(t *testing.T, lines string, kinds []kind, takes flow) {
-	settle(t)
+	pinToCPU(t)
 	kernel, fast := newTwin(t), newTwin(t)
 	for _, w := range []*twin{kernel, fast} {
 		w.enter()
@@ -103,14 +103,14 @@ func judgeTags(t *testing.T, lines string, kinds []kind, takes flow) {
 		// Discard the packets that a router sends when its VLAN devices come up.
 		w.wire.drain()
 	}
-	c := newCourt(t, kernel, newGenerator(7))
+	c := newJudge(t, kernel, newGenerator(7))
 	c.takes = flowAddresses
 	if takes != flowNone {
 		c.takes = takes
 	}
 	v := attach(fast, routeplane.Options{Blocks4: 256, Blocks6: 256})
 	c.explain = v.explain
-	v.feed(route.Options{})
+	v.startControlPlane(route.Options{})
 	fast.enter()
 	for _, k := range kinds {
 		c.try(k, 40, v.fate)

@@ -18,7 +18,7 @@ type output struct {
 	frame []byte
 }
 
-// wire sends frames to a router's ports, and receives what comes out of all of them, in order.
+// wire sends frames to a router's ports, and receives all frames that come out, in order.
 type wire struct {
 	w        *twin
 	send     int
@@ -65,8 +65,8 @@ func (x *wire) put(port int, frame []byte) {
 	}
 }
 
-// probe is a question for the router's own address that neither depends on routes nor teaches the router anything:
-// an ARP probe, whose sender has no address yet. Its answer goes to a MAC that tells its number.
+// probe returns a frame that asks for the router's own address and neither depends on routes nor changes the router's
+// neighbors: an ARP probe, which has no sender address. The answer goes to a MAC address with the number of the probe.
 func (x *wire) probe(port int) (frame []byte, answer [6]byte) {
 	x.sentinel++
 	from := [6]byte{6}
@@ -79,8 +79,8 @@ func (x *wire) probe(port int) (frame []byte, answer [6]byte) {
 	return f, from
 }
 
-// hear receives a frame. Its VLAN tag, which the kernel takes off and tells beside it (packet(7)), is put back.
-func (x *wire) hear() (frame []byte, from unix.Sockaddr, err error) {
+// readFrame receives a frame. It inserts the VLAN tag again that the kernel removes and reports beside the frame (packet(7)).
+func (x *wire) readFrame() (frame []byte, from unix.Sockaddr, err error) {
 	var control [128]byte
 	n, cn, _, from, err := unix.Recvmsg(x.receive, x.buffer, control[:], 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func (x *wire) hear() (frame []byte, from unix.Sockaddr, err error) {
 		if m.Header.Level != unix.SOL_PACKET || m.Header.Type != unix.PACKET_AUXDATA || len(m.Data) < 20 || n < 12 {
 			continue
 		}
-		// struct tpacket_auxdata: the status, then at 16 the tag, at 18 its kind.
+		// struct tpacket_auxdata has the status at 0, the tag at 16 and its protocol at 18.
 		const valid = 1 << 4 // TP_STATUS_VLAN_VALID
 		if binary.NativeEndian.Uint32(m.Data)&valid == 0 {
 			continue
@@ -107,14 +107,14 @@ func (x *wire) hear() (frame []byte, from unix.Sockaddr, err error) {
 	return frame, from, nil
 }
 
-// drain returns all that has come out for what was put in until now. A probe by the port without culvert tells: it
-// takes the same queue as all frames before it, and so does its answer.
+// drain returns all frames that came out for what was sent until now. It waits for the answer to a probe by the port without
+// culvert: probe and answer go through the same queue as all frames before.
 func (x *wire) drain() []output {
 	x.w.t.Helper()
-	return x.await(plain)
+	return x.await(portWithoutXDP)
 }
 
-// await is drain with probes by the ports given.
+// await is drain with probes by the given ports.
 func (x *wire) await(ports ...int) (all []output) {
 	t := x.w.t
 	t.Helper()
@@ -125,7 +125,7 @@ func (x *wire) await(ports ...int) (all []output) {
 		x.put(p, frame)
 	}
 	for len(waiting) > 0 {
-		frame, from, err := x.hear()
+		frame, from, err := x.readFrame()
 		if err == unix.EINTR {
 			continue
 		}
@@ -150,9 +150,10 @@ func (x *wire) await(ports ...int) (all []output) {
 	return all
 }
 
-// TestWire checks that frames come out of the kernel where and as they should, and that the end of a batch is seen.
+// TestWire checks that frames come out of the kernel unchanged but for the hop, by the right port, and that drain sees the end
+// of a batch.
 func TestWire(t *testing.T) {
-	settle(t)
+	pinToCPU(t)
 	w := newTwin(t)
 	g := newGenerator(1)
 	var sent []*packet

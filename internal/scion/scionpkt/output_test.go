@@ -42,6 +42,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// TestOutputRegular replaces a file. Its mode stays, and after an error so does its content.
 func TestOutputRegular(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcap")
 	must(t, writeOutput(path, io.Discard, writeText("first")))
@@ -61,6 +62,7 @@ func TestOutputRegular(t *testing.T) {
 	}
 }
 
+// TestOutputFollowsLinks writes by way of two symbolic links, to a file that does not exist and to one that does.
 func TestOutputFollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
@@ -79,6 +81,7 @@ func TestOutputFollowsLinks(t *testing.T) {
 	}
 }
 
+// TestOutputFIFO writes to a FIFO, which stays one.
 func TestOutputFIFO(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	must(t, syscall.Mkfifo(path, 0o600))
@@ -98,7 +101,7 @@ func TestOutputFIFO(t *testing.T) {
 	}
 }
 
-// TestOutputDevice goes by a link of its own, so that a failure does no harm to the host.
+// TestOutputDevice writes to /dev/null by a symbolic link of its own, so that a failure does not damage the host's device.
 func TestOutputDevice(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "null")
 	must(t, os.Symlink("/dev/null", link))
@@ -107,7 +110,7 @@ func TestOutputDevice(t *testing.T) {
 	wantKind(t, "/dev/null", fs.ModeDevice|fs.ModeCharDevice)
 }
 
-// TestOutputStdout writes to the name of an open file: it must be that file that gets the text.
+// TestOutputStdout gives the name of the file that standard output is. The text is appended there.
 func TestOutputStdout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(path)
@@ -118,6 +121,7 @@ func TestOutputStdout(t *testing.T) {
 	wantText(t, path, "before, after")
 }
 
+// TestOutputDirectory wants an error for a directory.
 func TestOutputDirectory(t *testing.T) {
 	if err := writeOutput(t.TempDir(), io.Discard, writeText("x")); !errors.Is(err, syscall.EISDIR) {
 		t.Errorf("error %v, want %v", err, syscall.EISDIR)

@@ -4,6 +4,7 @@ package scionpkt
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -16,12 +17,13 @@ import (
 	"github.com/scionproto/scion/pkg/slayers/path"
 )
 
+// testNetwork returns a random network and the generator that has made it. mix is an index of Mixes.
 func testNetwork(seed uint64, mix int) (*rand.Rand, *Network) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	return rng, RandomNetwork(rng, Mixes()[mix], 1_700_000_000)
 }
 
-// Equal seeds make equal frames, damaged or not.
+// TestDeterministic makes frames twice with the same seed, whole and damaged ones. They are equal.
 func TestDeterministic(t *testing.T) {
 	frames := func() [][]byte {
 		rng, n := testNetwork(3, 0)
@@ -44,7 +46,7 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// Distort must leave the spec that it is given as it is, down to the hop fields.
+// TestDistortLeavesItsInput wants Distort to leave its spec unchanged, down to the hop fields.
 func TestDistortLeavesItsInput(t *testing.T) {
 	rng, n := testNetwork(4, 0)
 	for range 2000 {
@@ -60,38 +62,43 @@ func TestDistortLeavesItsInput(t *testing.T) {
 	}
 }
 
-// A second decoder, gopacket's, must find the outer headers right.
+// TestOuterHeaders decodes frames with gopacket. Outer headers, lengths and checksums must be right.
 func TestOuterHeaders(t *testing.T) {
-	for _, a := range [][2]string{{"10.0.0.1:1", "10.0.0.2:65535"}, {"[fd00::1]:7", "[fd00::2]:9"}} {
+	for _, tt := range []struct{ family, src, dst string }{
+		{"IPv4", "10.0.0.1:1", "10.0.0.2:65535"},
+		{"IPv6", "[fd00::1]:7", "[fd00::2]:9"},
+	} {
 		for _, size := range []int{0, 1, 2, 3, 1400, 8000} {
-			o := Outer{
-				DstMAC: [6]byte{2, 1}, SrcMAC: [6]byte{2, 2},
-				Src: netip.MustParseAddrPort(a[0]), Dst: netip.MustParseAddrPort(a[1]),
-			}
-			f, err := o.Frame(bytes.Repeat([]byte{0xa5}, size))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default)
-			if p.ErrorLayer() != nil {
-				t.Fatalf("%v: %v", a, p.ErrorLayer().Error())
-			}
-			udp := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
-			if err := udp.SetNetworkLayerForChecksum(p.NetworkLayer()); err != nil {
-				t.Fatal(err)
-			}
-			err, wrong := p.VerifyChecksums()
-			if err != nil || len(wrong) > 0 {
-				t.Errorf("%v, %d bytes: checksums %v, error %v", a, size, wrong, err)
-			}
-			if len(udp.Payload) != size {
-				t.Errorf("%v: %d bytes of payload, want %d", a, len(udp.Payload), size)
-			}
-			before := bytes.Clone(f)
-			FixOuter(f)
-			if !bytes.Equal(before, f) {
-				t.Errorf("%v: FixOuter changed a right frame", a)
-			}
+			t.Run(fmt.Sprintf("%s, %d bytes", tt.family, size), func(t *testing.T) {
+				o := Outer{
+					DstMAC: [6]byte{2, 1}, SrcMAC: [6]byte{2, 2},
+					Src: netip.MustParseAddrPort(tt.src), Dst: netip.MustParseAddrPort(tt.dst),
+				}
+				f, err := o.Frame(bytes.Repeat([]byte{0xa5}, size))
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default)
+				if p.ErrorLayer() != nil {
+					t.Fatal(p.ErrorLayer().Error())
+				}
+				udp := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
+				if err := udp.SetNetworkLayerForChecksum(p.NetworkLayer()); err != nil {
+					t.Fatal(err)
+				}
+				err, wrong := p.VerifyChecksums()
+				if err != nil || len(wrong) > 0 {
+					t.Errorf("checksums %v, error %v", wrong, err)
+				}
+				if len(udp.Payload) != size {
+					t.Errorf("%d bytes of payload, want %d", len(udp.Payload), size)
+				}
+				before := bytes.Clone(f)
+				FixOuter(f)
+				if !bytes.Equal(before, f) {
+					t.Error("FixOuter changed a right frame")
+				}
+			})
 		}
 	}
 	o := Outer{Src: netip.MustParseAddrPort("10.0.0.1:1"), Dst: netip.MustParseAddrPort("[fd00::1]:1")}
@@ -100,7 +107,7 @@ func TestOuterHeaders(t *testing.T) {
 	}
 }
 
-// Random must come round to everything it promises.
+// TestRandomCoversItsRange wants Random to make packets of every kind that its comment promises.
 func TestRandomCoversItsRange(t *testing.T) {
 	seen := map[string]int{}
 	note := func(what string, is bool) {
@@ -154,7 +161,7 @@ func TestRandomCoversItsRange(t *testing.T) {
 	}
 }
 
-// Every kind of damage must come up, and damage must be damage.
+// TestMutateCoversItsRange wants Mutate and Distort to choose every kind of damage, and damage to change the frame.
 func TestMutateCoversItsRange(t *testing.T) {
 	seen, same := map[string]int{}, 0
 	rng, n := testNetwork(6, 0)
@@ -186,12 +193,13 @@ func TestMutateCoversItsRange(t *testing.T) {
 			t.Errorf("%s: %d of 20000", d.name, seen[d.name])
 		}
 	}
-	// Writing a random byte leaves it as it was now and then, no more.
+	// A random byte may equal the one that it replaces.
 	if same > 400 {
-		t.Errorf("%d of 20000 damaged frames are as they were", same)
+		t.Errorf("%d of 20000 damaged frames are unchanged", same)
 	}
 }
 
+// TestTopologyRoundTrip writes topologies and reads them again.
 func TestTopologyRoundTrip(t *testing.T) {
 	for mix := range Mixes() {
 		_, n := testNetwork(8, mix)
@@ -222,7 +230,7 @@ func TestTopologyRoundTrip(t *testing.T) {
 	}
 }
 
-// The MAC of a vector must be the AES-CMAC of its input, computed apart from the path package.
+// TestMACVectors computes the AES-CMAC of each vector's input without the path package.
 func TestMACVectors(t *testing.T) {
 	vs, err := MACVectors(rand.New(rand.NewPCG(1, 1)), 100)
 	if err != nil {
@@ -241,7 +249,7 @@ func TestMACVectors(t *testing.T) {
 	}
 }
 
-// What Build cannot encode it must refuse.
+// TestBuildRefuses wants an error for specs that Build cannot encode.
 func TestBuildRefuses(t *testing.T) {
 	rng, n := testNetwork(9, 0)
 	for name, spoil := range map[string]func(*Spec){

@@ -10,50 +10,50 @@ import (
 	"time"
 )
 
-// batchSize is how many packets are on the way at once; the kernel's queue takes 1000.
+// batchSize is how many packets are on the way at once. The kernel's queue takes 1000.
 const batchSize = 100
 
-// tally counts the fates of the packets of a kind.
+// tally counts what was done with the packets of a kind.
 type tally struct {
 	packets                      int
 	forwarded, answered, ignored int // by the kernel
 	fast, passed, dropped        int // by the fast path
 }
 
-// court sends the same packets through the kernel and through a fast path, and compares.
-type court struct {
+// judge sends the same packets through the kernel and a fast path, and compares what they do.
+type judge struct {
 	t          *testing.T
 	kernel     *twin
 	gen        *generator
 	tallies    map[string]*tally
 	complaints []complaint
-	name       string // of what is tried
-	// takes says which packets the fast path must not leave to the kernel.
+	name       string // of the scenario
+	// takes is the last flow for which the fast path must forward ordinary packets.
 	takes flow
-	// exempt tells which of these packets may be left to the kernel nevertheless. It may be nil.
+	// exempt tells which of these packets the fast path may leave to the kernel nevertheless. It may be nil.
 	exempt func(*packet) bool
-	// again is the fast path once more, for packets that it has passed; nil: no second chance.
+	// again runs the fast path once more for packets that it has passed. It may be nil.
 	again    fastPath
 	repeated int
-	// asks says that the kernel is asked for the way of some packets. It does not tell of MTUs that routes have without
-	// a lock, so that packets longer than any of these are not for the fast path.
+	// asks says that the fast path asks the kernel about some packets. bpf_fib_lookup does not return an MTU that a route has
+	// without a lock, so longer packets are left to the kernel.
 	asks bool
-	// explain tells more of a packet that is complained of; nil: nothing.
+	// explain adds text to a complaint about a packet. It may be nil.
 	explain func(*packet) string
-	// down are ports that packets do not come in by.
+	// down are the ports by which no packets come in.
 	down []int
-	// counts groups complaints, of which only the first few are kept.
+	// counts has the number of complaints with the same words. complaints has only the first few of each.
 	counts map[string]int
 }
 
-func newCourt(t *testing.T, kernel *twin, g *generator) *court {
-	return &court{
+func newJudge(t *testing.T, kernel *twin, g *generator) *judge {
+	return &judge{
 		t: t, kernel: kernel, gen: g, takes: flowInner, tallies: make(map[string]*tally), counts: make(map[string]int),
 	}
 }
 
-// ask sends a batch through the kernel.
-func (c *court) ask(batch []*packet) map[uint16]*outcome {
+// sendToKernel sends a batch through the kernel and returns what it did with each packet, by id.
+func (c *judge) sendToKernel(batch []*packet) map[uint16]*outcome {
 	c.t.Helper()
 	for _, p := range batch {
 		c.kernel.wire.put(p.port, p.frame)
@@ -65,32 +65,33 @@ func (c *court) ask(batch []*packet) map[uint16]*outcome {
 	return outcomes
 }
 
-// try sends packets of a kind through both.
-func (c *court) try(k kind, n int, fast fastPath) {
+// try sends n packets of a kind through the kernel and the fast path.
+func (c *judge) try(k kind, n int, fast fastPath) {
 	c.t.Helper()
 	for n > 0 {
 		batch := c.gen.batch(k, min(n, batchSize))
 		n -= len(batch)
 		batch = slices.DeleteFunc(batch, func(p *packet) bool { return slices.Contains(c.down, p.port) })
-		outcomes := c.ask(batch)
+		outcomes := c.sendToKernel(batch)
 		for _, p := range batch {
-			c.rule(p, outcomes[p.id], fast(p, outcomes[p.id]))
+			c.judgePacket(p, outcomes[p.id], fast(p, outcomes[p.id]))
 		}
 	}
 }
 
-// takesFlow tells up to which flow the fast path has to take the packet.
-func (c *court) takesFlow(p *packet) flow {
+// takesFlow returns the last flow for which the fast path must forward the packet.
+func (c *judge) takesFlow(p *packet) flow {
 	if c.exempt != nil && c.exempt(p) || c.asks && strings.HasSuffix(p.kind, "around the MTU") {
 		return flowNone
 	}
 	return c.takes
 }
 
-// kept is how many complaints with the same words are shown.
-const kept = 3
+// keptComplaints is how many complaints with the same words are shown.
+const keptComplaints = 3
 
-func (c *court) rule(p *packet, kernel *outcome, f fate) {
+// judgePacket counts what was done with a packet and keeps a complaint if the fast path was wrong.
+func (c *judge) judgePacket(p *packet, kernel *outcome, f fate) {
 	n := c.tallies[p.kind]
 	if n == nil {
 		n = &tally{}
@@ -123,7 +124,7 @@ func (c *court) rule(p *packet, kernel *outcome, f fate) {
 	}
 	if what != "" {
 		key := p.kind + ": " + what
-		if c.counts[key]++; c.counts[key] <= kept {
+		if c.counts[key]++; c.counts[key] <= keptComplaints {
 			found := complaint{what: what, packet: p, kernel: kernel, fate: f}
 			if c.explain != nil {
 				found.more = c.explain(p)
@@ -133,16 +134,16 @@ func (c *court) rule(p *packet, kernel *outcome, f fate) {
 	}
 }
 
-// all tries the same number of packets of each kind.
-func (c *court) all(each int, fast fastPath) {
+// all tries the given number of packets of each kind.
+func (c *judge) all(each int, fast fastPath) {
 	c.t.Helper()
 	for _, k := range slices.Concat(kinds4, kinds6) {
 		c.try(k, each, fast)
 	}
 }
 
-// report fails the test with what was found.
-func (c *court) report() {
+// report fails the test if there are complaints.
+func (c *judge) report() {
 	c.t.Helper()
 	for _, key := range sortedKeys(c.counts) {
 		c.t.Errorf("%s: %d times %s", c.name, c.counts[key], key)
@@ -153,7 +154,7 @@ func (c *court) report() {
 	c.t.Log(c.name, c.repeated, "repeated", c.summary())
 }
 
-func (c *court) summary() string {
+func (c *judge) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%-40s %7s  %7s %7s %7s  %7s %7s %7s\n", "", "packets", "forward", "answer", "ignore", "fast", "pass", "drop")
 	var sum tally
