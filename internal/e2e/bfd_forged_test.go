@@ -45,7 +45,7 @@ func newBFDWire(t *testing.T, l *lab.Lab, ns, iface string) *bfdWire {
 	return w
 }
 
-// bfdAt finds the BFD packet in a frame, or answers 0.
+// bfdAt returns the offset of the BFD packet in a frame, 0 if the frame has none.
 func bfdAt(frame []byte) int {
 	const scion = scionpkt.EthernetLen + scionpkt.IPv4Len + scionpkt.UDPLen
 	if len(frame) < scion+12 || binary.BigEndian.Uint16(frame[12:]) != unix.ETH_P_IP || frame[scion+4] != 203 {
@@ -57,7 +57,7 @@ func bfdAt(frame []byte) int {
 	return 0
 }
 
-// next waits for a BFD packet in state up, sent or received by this end of the wire.
+// next waits for a BFD packet in state Up, sent or received by this end of the wire.
 func (w *bfdWire) next(sent bool) []byte {
 	w.t.Helper()
 	buf := make([]byte, 2000)
@@ -76,13 +76,13 @@ func (w *bfdWire) next(sent bool) []byte {
 	return nil
 }
 
-// forge makes another BFD packet out of one that the far end has sent.
-func forge(frame []byte, state uint8, mine, yours uint32) []byte {
+// forge returns a frame that the far end has sent with another state and other discriminators.
+func forge(frame []byte, state uint8, myDisc, yourDisc uint32) []byte {
 	f := append([]byte{}, frame...)
 	at := bfdAt(f)
 	f[at+1] = f[at+1]&0x3f | state<<6
-	binary.BigEndian.PutUint32(f[at+4:], mine)
-	binary.BigEndian.PutUint32(f[at+8:], yours)
+	binary.BigEndian.PutUint32(f[at+4:], myDisc)
+	binary.BigEndian.PutUint32(f[at+8:], yourDisc)
 	scionpkt.FixOuter(f)
 	return f
 }
@@ -112,7 +112,7 @@ func (w *bfdWire) send(frames ...[]byte) {
 	}
 }
 
-// metric reads the sum of the router's series that begin with a text.
+// metric returns the sum of the router's series that begin with prefix.
 func metric(t *testing.T, l *lab.Lab, as lab.AS, prefix string) (sum float64) {
 	t.Helper()
 	series, err := scrape(l, as.NS, as.RouterAPI.String(), prefix)
@@ -125,15 +125,15 @@ func metric(t *testing.T, l *lab.Lab, as lab.AS, prefix string) (sum float64) {
 	return sum
 }
 
-// bfdChanges is how often the session of an interface has changed its state.
+// bfdChanges returns how often the session of an interface has changed its state.
 func bfdChanges(t *testing.T, l *lab.Lab, as lab.AS, id string) float64 {
 	t.Helper()
 	return metric(t, l, as, `router_bfd_state_changes_total{interface="`+id+`"`)
 }
 
-// TestForgedBFD sends BFD packets from the addresses of a link whose session is up, as anyone can who gets at the wire.
-// Without the discriminator that this router has told the far end they change nothing, and each is counted. With it an
-// AdminDown takes the session down, as the far end may, and the session comes back because the far end goes on.
+// TestForgedBFD sends BFD packets from the addresses of a link whose session is up, as an attacker on the wire can. Without
+// the discriminator that this router has given the far end, they change nothing, and each is counted. With it, an AdminDown
+// takes the session down, as the far end may, and the session comes back because the far end goes on.
 func TestForgedBFD(t *testing.T) {
 	// Slow enough that no session times out however busy the machine is.
 	l := up(t, "scion3", lab.Options{Name: "bff", BFD: 2 * time.Second})
@@ -150,18 +150,18 @@ func TestForgedBFD(t *testing.T) {
 	}
 	wait(t, "the session", isUp)
 	w := newBFDWire(t, l, "as3", "to-as2")
-	theirs := w.next(true)
-	mine, yours := binary.BigEndian.Uint32(theirs[bfdAt(theirs)+4:]), binary.BigEndian.Uint32(theirs[bfdAt(theirs)+8:])
+	valid := w.next(true)
+	myDisc, yourDisc := binary.BigEndian.Uint32(valid[bfdAt(valid)+4:]), binary.BigEndian.Uint32(valid[bfdAt(valid)+8:])
 
 	before, changes := count(t, p, "to-as3"), bfdChanges(t, l, as2, "203")
 	const each = 20
 	forged := [][]byte{
-		forge(theirs, bfdAdminDown, mine, yours+1),
-		forge(theirs, bfdDown, mine, yours+1),
-		forge(theirs, bfdUp, mine, yours+1),
-		forge(theirs, bfdUp, mine, 0),
-		forge(theirs, bfdAdminDown, mine+1, 0),
-		forge(theirs, bfdDown, mine+1, 0),
+		forge(valid, bfdAdminDown, myDisc, yourDisc+1),
+		forge(valid, bfdDown, myDisc, yourDisc+1),
+		forge(valid, bfdUp, myDisc, yourDisc+1),
+		forge(valid, bfdUp, myDisc, 0),
+		forge(valid, bfdAdminDown, myDisc+1, 0),
+		forge(valid, bfdDown, myDisc+1, 0),
 	}
 	for range each {
 		w.send(forged...)
@@ -171,12 +171,12 @@ func TestForgedBFD(t *testing.T) {
 		moved := count(t, p, "to-as3").since(before)
 		return moved["drop scion-bfd"] == sent || !isUp()
 	})
-	// The same past the fast path.
+	// The fast path leaves fragments to the slow path.
 	w.send(fragment(forged[0])...)
 	w.send(fragment(forged[4])...)
 	const refused = `culvert_bfd_dropped_packets_total{cause="discriminator",link="203"}`
 	wait(t, "the slow path to have seen them", func() bool { return metric(t, l, as2, refused) == 2 || !isUp() })
-	// Nothing of it may show later, when the far end has been heard again.
+	// Nothing may have changed once the far end's next packets have arrived.
 	const received = `router_bfd_received_packets_total{interface="203"`
 	heard := metric(t, l, as2, received)
 	wait(t, "the far end's next packets", func() bool { return metric(t, l, as2, received) >= heard+4 || !isUp() })
@@ -184,13 +184,13 @@ func TestForgedBFD(t *testing.T) {
 		t.Fatalf("forged packets: link up %v, %v changes of state", isUp(), now-changes)
 	}
 	if moved := count(t, p, "to-as3").since(before); moved["drop scion-bfd"] != sent {
-		t.Errorf("%d forged packets sent past no one, counted %v", sent, moved.only("scion-bfd"))
+		t.Errorf("%d forged packets sent, counted %v", sent, moved.only("scion-bfd"))
 	}
 	if out := culvert(t, l, "as2", "status"); !strings.Contains(out, "scion-bfd") {
-		t.Errorf("status does not show them:\n%s", out)
+		t.Errorf("status does not show the forged packets:\n%s", out)
 	}
 
-	w.send(forge(theirs, bfdAdminDown, mine, yours))
+	w.send(forge(valid, bfdAdminDown, myDisc, yourDisc))
 	wait(t, "the session to go down", func() bool { return bfdChanges(t, l, as2, "203") > changes })
 	wait(t, "the session to come back", isUp)
 }

@@ -26,7 +26,7 @@ const (
 	bfdFrame = 1800
 )
 
-// scrape reads those lines of the metrics served at an address of a namespace that begin with a text.
+// scrape returns the lines of the metrics at an address of a namespace that begin with prefix.
 func scrape(l *lab.Lab, ns, addr, prefix string) (series []string, err error) {
 	err = l.Do(ns, func() error {
 		conn, err := net.Dial("tcp", addr)
@@ -53,7 +53,7 @@ func scrape(l *lab.Lab, ns, addr, prefix string) (series []string, err error) {
 	return series, err
 }
 
-// interfaceUp is the control plane's own word on an interface, from its metrics.
+// interfaceUp returns the state of an interface in the control plane's metrics.
 func interfaceUp(l *lab.Lab, as lab.AS, id string) (bool, error) {
 	series, err := scrape(l, as.NS, as.RouterAPI.String(), `router_interface_up{interface="`+id+`"`)
 	if err != nil {
@@ -65,11 +65,10 @@ func interfaceUp(l *lab.Lab, as lab.AS, id string) (bool, error) {
 	return strings.HasSuffix(series[0], " 1"), nil
 }
 
-// follow waits until the control plane has declared an interface up or down, and then until the
-// fast path has taken it over, which must not take longer than two detections. The time is the
-// router's own: the BFD packets that it sends on another link, whose session is up. A busy machine
-// that holds up the router holds up those too. One that holds up the test does no harm, as they are
-// counted before the state is read.
+// follow waits until the control plane has declared interface id up or down, and then until the fast path has that state,
+// which must not take longer than two detection times. Time is measured by the BFD packets that the router sends on interface
+// other, whose session is up: a busy machine that holds up the router holds up these too. If it holds up the test, that does
+// no harm, since the packets are counted before the state is read.
 func follow(t *testing.T, l *lab.Lab, as lab.AS, p *datapath.Instance, id, other string, up bool) {
 	t.Helper()
 	link := linkIndex(t, p, id)
@@ -104,7 +103,7 @@ func follow(t *testing.T, l *lab.Lab, as lab.AS, p *datapath.Instance, id, other
 	}
 }
 
-// through2 is a numbered stream from AS 1 through AS 2 to AS 3.
+// through2 is a lab with a numbered stream from AS 1 through AS 2 to AS 3.
 type through2 struct {
 	lab  *lab.Lab
 	as2  lab.AS
@@ -128,18 +127,18 @@ func newThrough2(t *testing.T, name string, interval time.Duration) *through2 {
 	return b
 }
 
-// TestRestartWithBFD kills a router whose links are watched, and starts it again. The new sessions
-// begin as down, which must not be taken for a loss of the links that carry traffic.
+// TestRestartWithBFD kills a router whose links are watched, and starts it again. The new sessions begin in state Down. The
+// fast path must not take that for a loss of links that carry traffic.
 func TestRestartWithBFD(t *testing.T) {
-	// Not so often that a busy machine misses three in a row: the link would be down, and rightly lose packets.
+	// With a shorter interval a busy machine misses packets. Then the link is down and rightly loses traffic.
 	const interval = time.Second
-	const longer = (bfdMultiplier + 1) * interval // than the detection
+	const settleTime = (bfdMultiplier + 1) * interval // longer than the detection time
 	b := newThrough2(t, "rbfd", interval)
 	load := startLoad(t, b.from, b.s)
 	load.wait(100)
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		check(t, b.lab.StopRouter("as2", sig))
-		time.Sleep(longer)
+		time.Sleep(settleTime)
 		check(t, b.lab.StartRouter("as2", lab.Culvert))
 		for _, id := range []string{"201", "203"} {
 			wait(t, "the session of "+id, func() bool {
@@ -147,15 +146,15 @@ func TestRestartWithBFD(t *testing.T) {
 				return err == nil && up
 			})
 		}
-		time.Sleep(longer)
+		time.Sleep(settleTime)
 	}
 	load.stop()
 	settled(t, b.sink)
 	b.s.wantAll(t, b.sink)
 }
 
-// TestBFDLossUnderLoad stops the router at the far end of a link that a flood uses. The fast path
-// stops sending there and comes back with the router.
+// TestBFDLossUnderLoad stops the router at the far end of a link that carries traffic. The fast path stops sending there, and
+// uses the link again when the router goes on.
 func TestBFDLossUnderLoad(t *testing.T) {
 	b := newThrough2(t, "bfd", bfdInterval)
 	l, as2, s, sink := b.lab, b.as2, b.s, b.sink
@@ -197,7 +196,7 @@ func TestBFDLossUnderLoad(t *testing.T) {
 		}
 	}
 	wantOnce(t, "after the router is back", arrivals[resumed:])
-	// The fast path left the link at one moment and did not come back before its time.
+	// The fast path has left the link once. No packet behind the first lost one has arrived.
 	last := uint64(0)
 	for last < down && arrivals[last] == 1 {
 		last++

@@ -10,16 +10,16 @@ import (
 	"culvert/internal/lab"
 )
 
-// TestDetachServed takes the interfaces of a router away from a process that serves it. The process goes on, so nobody
-// else may attach that router.
+// TestDetachServed detaches a router from its interfaces while a process serves it. The process goes on, so nobody else may
+// attach that router.
 func TestDetachServed(t *testing.T) {
 	b := newBetween(t, lab.Options{Name: "det"})
 	attach := []string{"attach", "-c", nodeFor(t, b.config), "to-a", "to-b"}
 	p := b.serve(t)
-	still := "router " + b.as.RouterID + " is still served by a process, which goes on with its slow path alone"
+	serving := "router " + b.as.RouterID + " is still served by a process, which goes on with its slow path alone"
 	for _, step := range []struct{ iface, want string }{
-		{"to-a", "detached from to-a\n" + still + " except on to-b\n"},
-		{"to-b", "detached from to-b\n" + still + " (detached = \"stay\")\n"},
+		{"to-a", "detached from to-a\n" + serving + " except on to-b\n"},
+		{"to-b", "detached from to-b\n" + serving + " (detached = \"stay\")\n"},
 	} {
 		if out := culvert(t, b.lab, "rut", "detach", step.iface); out != step.want {
 			t.Errorf("detach %s says %q, want %q", step.iface, out, step.want)

@@ -13,7 +13,7 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// nodeConfig writes culvert's own file for the router of an AS.
+// nodeConfig writes culvert's own file for the router of an AS and returns its path.
 func nodeConfig(t *testing.T, l *lab.Lab, ns string) string {
 	t.Helper()
 	as, err := l.AS(ns)
@@ -23,11 +23,11 @@ func nodeConfig(t *testing.T, l *lab.Lab, ns string) string {
 	return path
 }
 
-// floodPackets is no multiple of the number of flows or of a kernel batch.
+// floodPackets is a multiple neither of the number of flows nor of a batch of the kernel.
 const floodPackets = 200_003
 
-// TestFlood sends each direction through a router that is attached and has no process, as fast as
-// the kernel can, and accounts for every packet.
+// TestFlood sends packets of each direction as fast as the kernel can, through a router that is attached and has no process.
+// Every packet must be accounted for.
 func TestFlood(t *testing.T) {
 	for _, o := range []lab.Options{{Name: "f4"}, {Name: "f6", IPv6: true, MTU: 9000}} {
 		o.StaticNeighbors, o.Forward = true, true
@@ -41,59 +41,70 @@ func TestFlood(t *testing.T) {
 			}
 			f.toB, f.toA = "to-a", "to-b"
 			const inside = 0
-			f.run(t, "external to external", f.a, 1, 2, "fwd scion-br-transit")
-			f.run(t, "external to sibling", f.a, 1, 3, "fwd scion-in-transit")
-			f.run(t, "external to host", f.a, 1, inside, "fwd scion-in")
-			f.run(t, "sibling to external", f.b, 3, 1, "fwd scion-out-transit")
-			f.run(t, "inside to external", f.b, inside, 1, "fwd scion-out")
+			for _, d := range []direction{
+				{"external to external", f.a, 1, 2, "fwd scion-br-transit"},
+				{"external to sibling", f.a, 1, 3, "fwd scion-in-transit"},
+				{"external to host", f.a, 1, inside, "fwd scion-in"},
+				{"sibling to external", f.b, 3, 1, "fwd scion-out-transit"},
+				{"inside to external", f.b, inside, 1, "fwd scion-out"},
+			} {
+				t.Run(d.name, func(t *testing.T) { f.run(t, d) })
+			}
 		})
 	}
 }
 
+// flood is a lab with a router between a and b.
 type flood struct {
 	lab              *lab.Lab
 	a, b, rutA, rutB load.End
-	toB, toA         string // where packets to b and to a come in
+	toB, toA         string // the interfaces by which packets to b and to a come in
 }
 
-func (f *flood) run(t *testing.T, name string, from load.End, ingress, egress int, reason string) {
-	t.Run(name, func(t *testing.T) {
-		into, to, iface := f.rutA, f.b, f.toB
-		if from.Index == f.b.Index && from.Netns == f.b.Netns {
-			into, to, iface = f.rutB, f.a, f.toA
-		}
-		const size = 300
-		sent := frames(t, f.lab, "rut", from, into, scionpkt.GenerateOptions{
-			Flows: 50, Sizes: []int{size, size + 700}, Ingress: ingress, Egress: egress,
-		})
-		sink := newSink(t, to, load.SinkOptions{MinLen: size})
-		gen, err := load.NewGenerator(load.GeneratorOptions{Frames: sent, From: from, CPU: load.LastCPU()})
-		check(t, err)
-		defer gen.Close()
-		p := plane(t, f.lab, "rut")
-		counted := count(t, p, iface)
-		wire, err := from.Stats()
-		check(t, err)
+// direction is a way through the router: from an end, in by interface ID ingress and out by egress, forwarded under a reason.
+type direction struct {
+	name            string
+	from            load.End
+	ingress, egress int
+	reason          string
+}
 
-		n, err := gen.Run(t.Context(), floodPackets)
-		check(t, err)
-		seen := settled(t, sink)
-
-		after, err := from.Stats()
-		check(t, err)
-		arrived := n.Packets - (after.SendDropped - wire.SendDropped)
-		moved := count(t, p, iface).since(counted)
-		lost := moved.lost()
-		// The kernel's own packets, such as neighbor discovery, and what a full queue has lost.
-		maps.DeleteFunc(moved, func(k string, _ uint64) bool { return k == "pass other" || k == "lost transmit" })
-		if want := (tally{reason: arrived}); !maps.Equal(moved, want) {
-			t.Errorf("counters moved by %v, want %v of %d sent", moved, want, n.Packets)
-		}
-		if seen.Packets+lost != arrived {
-			t.Errorf("the sink received %d of %d, counted losses %d", seen.Packets, arrived, lost)
-		}
-		if seen.Packets == 0 {
-			t.Errorf("the sink received none of %d", arrived)
-		}
+func (f *flood) run(t *testing.T, d direction) {
+	into, to, iface := f.rutA, f.b, f.toB
+	if d.from.Index == f.b.Index && d.from.Netns == f.b.Netns {
+		into, to, iface = f.rutB, f.a, f.toA
+	}
+	const size = 300
+	sent := frames(t, f.lab, "rut", d.from, into, scionpkt.GenerateOptions{
+		Flows: 50, Sizes: []int{size, size + 700}, Ingress: d.ingress, Egress: d.egress,
 	})
+	sink := newSink(t, to, load.SinkOptions{MinLen: size})
+	gen, err := load.NewGenerator(load.GeneratorOptions{Frames: sent, From: d.from, CPU: load.LastCPU()})
+	check(t, err)
+	defer gen.Close()
+	p := plane(t, f.lab, "rut")
+	counted := count(t, p, iface)
+	wire, err := d.from.Stats()
+	check(t, err)
+
+	n, err := gen.Run(t.Context(), floodPackets)
+	check(t, err)
+	seen := settled(t, sink)
+
+	after, err := d.from.Stats()
+	check(t, err)
+	arrived := n.Packets - (after.SendDropped - wire.SendDropped)
+	moved := count(t, p, iface).since(counted)
+	lost := moved.lost()
+	// The kernel's own packets, such as neighbor discovery, are counted too, and losses in a full queue.
+	maps.DeleteFunc(moved, func(k string, _ uint64) bool { return k == "pass other" || k == "lost transmit" })
+	if want := (tally{d.reason: arrived}); !maps.Equal(moved, want) {
+		t.Errorf("counters moved by %v, want %v of %d sent", moved, want, n.Packets)
+	}
+	if seen.Packets+lost != arrived {
+		t.Errorf("the sink received %d of %d, counted losses %d", seen.Packets, arrived, lost)
+	}
+	if seen.Packets == 0 {
+		t.Errorf("the sink received none of %d", arrived)
+	}
 }

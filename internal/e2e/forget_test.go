@@ -9,10 +9,9 @@ import (
 	"culvert/internal/lab"
 )
 
-// TestDetachAllForgets removes what is left of dead routers and nothing else. There are four: one
-// here, one in the namespace "there", one in "gone", which is deleted, and one in "served", whose
-// interfaces are deleted and whose process goes on. The script has a bpffs and names of namespaces
-// of its own, as the command under test looks at the whole machine.
+// TestDetachAllForgets removes what is left of dead routers and nothing else. There are four routers: one here, one in
+// namespace "there", one in "gone", which is deleted, and one in "served", whose interfaces are deleted and whose process goes
+// on. The script has a bpffs and namespace names of its own, since the command under test looks at the whole machine.
 func TestDetachAllForgets(t *testing.T) {
 	l := up(t, "veth", lab.Options{Name: "fgt", StaticNeighbors: true})
 	as, err := l.AS("rut")
@@ -75,8 +74,8 @@ echo "in the end $($culvert status | grep -c '^router') routers"
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, out)
 	}
-	said := string(out)
-	_, said, _ = strings.Cut(said, "at first")
+	text := string(out)
+	_, text, _ = strings.Cut(text, "at first")
 	for _, want := range []string{
 		" 4 routers\n",
 		" removed: its interfaces were gone\n",
@@ -84,11 +83,11 @@ echo "in the end $($culvert status | grep -c '^router') routers"
 		"then 2 routers\n(served)\n(there)\nthere 2 interfaces, here 0\nrouter " + as.RouterID + " of network namespace ",
 		"in the end 1 routers\n",
 	} {
-		if !strings.Contains(said, want) {
+		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	if n := strings.Count(said, "removed"); n != 2 {
+	if n := strings.Count(text, "removed"); n != 2 {
 		t.Errorf("%d routers were removed, want one at a time:\n%s", n, out)
 	}
 }

@@ -20,10 +20,9 @@ func TestKeyRotationUnderLoad(t *testing.T) {
 	t.Run("with a restart in between", func(t *testing.T) { rotateKey(t, "kr2", true) })
 }
 
-// rotateKey replaces the forwarding key while packets with hop fields of both keys
-// flow. While two keys are loaded both pass; with the old key gone its packets are not forwarded
-// any more, also not by the slow path, and the others lose nothing. A restart that
-// gives the slow path the new key changes nothing of that.
+// rotateKey replaces the forwarding key while packets with hop fields of both keys flow. While both keys are loaded, packets
+// of both are forwarded. After the old key is removed, its packets are not forwarded any more, not by the slow path either,
+// and the others lose nothing. A restart that gives the slow path the new key changes none of that.
 func rotateKey(t *testing.T, name string, restart bool) {
 	b := newBetween(t, lab.Options{Name: name})
 	const step = 200

@@ -28,7 +28,7 @@ var (
 	providers = []string{"b1", "b2", "b3", "b4"}
 )
 
-// backendAddrs are where the balancers reach the backends, as the topology has it.
+// backendAddrs are the addresses by which the balancers reach the backends, as the topology has them.
 var backendAddrs = map[string]netip.Addr{
 	"b1": netip.MustParseAddr("198.18.21.2"),
 	"b2": netip.MustParseAddr("198.18.22.2"),
@@ -36,12 +36,12 @@ var backendAddrs = map[string]netip.Addr{
 	"b4": netip.MustParseAddr("2001:db8:24::2"),
 }
 
-// webVIPs are the addresses of the service, IPv4's first.
+// webVIPs returns the VIPs of the web service, the IPv4 one first.
 func (b *balanced) webVIPs() []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(b.lab.LB.VIP4, 80), netip.AddrPortFrom(b.lab.LB.VIP6, 80)}
 }
 
-// lb runs 'culvert lb' on both balancers, once for each family's VIP, whose name takes the place of VIP.
+// lb runs 'culvert lb' on both balancers, once for each VIP of the web service. VIP in the arguments stands for its name.
 func (b *balanced) lb(args ...string) {
 	b.Helper()
 	for _, ns := range balancers {
@@ -49,6 +49,7 @@ func (b *balanced) lb(args ...string) {
 	}
 }
 
+// lbOn is lb on one balancer.
 func (b *balanced) lbOn(ns string, args ...string) {
 	b.Helper()
 	for _, vip := range b.webVIPs() {
@@ -60,7 +61,7 @@ func (b *balanced) lbOn(ns string, args ...string) {
 	}
 }
 
-// view looks at the data plane of a balancer.
+// view calls look with the load balancer's data plane and state.
 func (b *balanced) view(ns string, look func(*lbplane.Plane, lb.State) error) {
 	b.Helper()
 	var here []*datapath.Instance
@@ -83,7 +84,7 @@ func (b *balanced) view(ns string, look func(*lbplane.Plane, lb.State) error) {
 	check(b.T, look(p, s))
 }
 
-// eachBackend visits what a balancer makes of a backend, for each VIP.
+// eachBackend calls visit with a backend's entry of each VIP.
 func (b *balanced) eachBackend(ns, backend string, visit func(*lbplane.Plane, lb.Backend) error) {
 	b.Helper()
 	b.view(ns, func(p *lbplane.Plane, s lb.State) error {
@@ -100,7 +101,7 @@ func (b *balanced) eachBackend(ns, backend string, visit func(*lbplane.Plane, lb
 	})
 }
 
-// newFlows is how many flows the balancers have given a backend, of all VIPs together.
+// newFlows returns how many flows the balancers have assigned to a backend, of all VIPs together.
 func (b *balanced) newFlows(backend string) (n uint64) {
 	b.Helper()
 	for _, ns := range balancers {
@@ -113,9 +114,8 @@ func (b *balanced) newFlows(backend string) (n uint64) {
 	return n
 }
 
-// judged tells whether a balancer has found out for all VIPs that a backend is in a state, and has it in its rings
-// accordingly, or else gives them to the kernel.
-func (b *balanced) judged(ns, backend string, state lbplane.HealthState) bool {
+// hasState tells whether a balancer has a backend in a state for all VIPs, and has it in its rings only if the state is up.
+func (b *balanced) hasState(ns, backend string, state lbplane.HealthState) bool {
 	b.Helper()
 	same := true
 	b.view(ns, func(p *lbplane.Plane, s lb.State) error {
@@ -142,7 +142,8 @@ func (b *balanced) judged(ns, backend string, state lbplane.HealthState) bool {
 	return same
 }
 
-// await waits for a state of backends. It may be some intervals away, on a busy machine many.
+// await waits until backends are in a state on both balancers. That takes some intervals of the checks, on a busy machine
+// many.
 func (b *balanced) await(state lbplane.HealthState, backends ...string) {
 	b.Helper()
 	for _, ns := range balancers {
@@ -154,7 +155,7 @@ func (b *balanced) await(state lbplane.HealthState, backends ...string) {
 func (b *balanced) awaitOn(ns string, state lbplane.HealthState, backends ...string) {
 	b.Helper()
 	for _, name := range backends {
-		b.wait(fmt.Sprintf("%s to be %s on %s", name, state, ns), func() bool { return b.judged(ns, name, state) })
+		b.wait(fmt.Sprintf("%s to be %s on %s", name, state, ns), func() bool { return b.hasState(ns, name, state) })
 	}
 }
 
@@ -167,11 +168,11 @@ func (b *balanced) wait(what string, done func() bool) {
 	}
 }
 
-// awaitWays waits until router has that many balancers to choose from, for each family.
-func (b *balanced) awaitWays(v4, v6 int) {
+// awaitNextHops waits until router has the given numbers of next hops to the IPv4 and the IPv6 VIP.
+func (b *balanced) awaitNextHops(v4, v6 int) {
 	b.Helper()
 	for vip, want := range map[netip.Addr]int{b.lab.LB.VIP4: v4, b.lab.LB.VIP6: v6} {
-		b.wait(fmt.Sprintf("%d ways to %s", want, vip), func() bool {
+		b.wait(fmt.Sprintf("%d next hops to %s", want, vip), func() bool {
 			n, err := b.lab.NextHops("router", vip)
 			check(b.T, err)
 			return n == want
@@ -179,20 +180,20 @@ func (b *balanced) awaitWays(v4, v6 int) {
 	}
 }
 
-// normal waits until everything is as at the start.
+// normal waits until all backends are up and router has next hops to both balancers.
 func (b *balanced) normal() {
 	b.Helper()
 	b.await(lbplane.Up, providers...)
-	b.awaitWays(len(balancers), len(balancers))
+	b.awaitNextHops(len(balancers), len(balancers))
 }
 
-// end stops culvert on a balancer.
+// end stops culvert on a balancer with a signal.
 func (b *balanced) end(ns string, sig syscall.Signal) {
 	b.Helper()
 	check(b.T, b.lab.Stop(lab.CulvertProcess(ns), sig))
 }
 
-// begin starts it again, and waits until it serves and is known to router.
+// begin starts culvert again, and waits until it serves and router has a next hop to it.
 func (b *balanced) begin(ns string) {
 	b.Helper()
 	check(b.T, b.lab.StartBalancer(ns))
@@ -206,7 +207,7 @@ func (b *balanced) ip(ns string, args ...string) {
 	check(b.T, err)
 }
 
-// fresh opens that many new connections to each VIP, one after the other, and tells who has answered them.
+// fresh opens n new connections to each VIP, one after the other, and counts the answers by backend.
 func (b *balanced) fresh(n int) map[string]int {
 	b.Helper()
 	names := make(map[string]int)
@@ -225,10 +226,11 @@ func (b *balanced) fresh(n int) map[string]int {
 	return names
 }
 
-// freshCount is how many connections tell that a backend gets none: of four, one gets none in 2^-33 of all cases.
+// freshCount is how many connections show that a backend gets none. One of four backends gets none by chance with probability
+// 2^-33.
 const freshCount = 40
 
-// wantWithout opens new connections, and wants a backend to get none.
+// wantWithout opens new connections and wants the given backends to get none, and all others some.
 func (b *balanced) wantWithout(backends ...string) {
 	b.Helper()
 	var before []uint64
@@ -246,7 +248,7 @@ func (b *balanced) wantWithout(backends ...string) {
 	}
 }
 
-// wantBack waits until backends get new connections.
+// wantBack waits until the given backends get new connections.
 func (b *balanced) wantBack(backends ...string) {
 	b.Helper()
 	names := make(map[string]int)
@@ -258,7 +260,7 @@ func (b *balanced) wantBack(backends ...string) {
 	})
 }
 
-// awaitHops waits until a balancer has next hops to all backends of a VIP that has no checks.
+// awaitHops waits until a balancer has next hops to all backends of a VIP without checks.
 func (b *balanced) awaitHops(ns string, vip netip.AddrPort) {
 	b.Helper()
 	b.wait("next hops of "+vip.String(), func() bool {

@@ -9,7 +9,8 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// testDrain drains a backend under load: connections go on to their ends, new ones go elsewhere, until it is taken back.
+// testDrain drains a backend under load. Its connections go on until they end, and new ones go to other backends until it is
+// undrained.
 func (b *balanced) testDrain() {
 	w := b.load()
 	addr := backendAddrs["b1"].String()
@@ -24,8 +25,8 @@ func (b *balanced) testDrain() {
 	w.end()
 }
 
-// testEdits takes a backend away, puts it back in another way and changes weights under load: connections to the others
-// do not notice.
+// testEdits deletes a backend, adds it again with another encapsulation and changes weights under load. Connections to the
+// other backends go on.
 func (b *balanced) testEdits() {
 	w := b.load()
 	w.spare("b4")
@@ -51,7 +52,7 @@ func (b *balanced) testEdits() {
 	w.end()
 }
 
-// share is how much of all rings a backend has.
+// share returns the part of all rings' positions that a backend has, 0 to 1.
 func (b *balanced) share(backend string) float64 {
 	b.Helper()
 	has, all := 0, 0

@@ -15,18 +15,18 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// testBalancerDies kills culvert on a balancer, and then takes the whole balancer off the network, under load: connections
-// go on through the other one, to the backends that they had.
+// testBalancerDies kills culvert on a balancer, and then disconnects the whole balancer, under load. Connections go on through
+// the other balancer, to the same backends.
 func (b *balanced) testBalancerDies() {
 	w := b.load()
 	program := xdpProgram(b.T, b.lab, "lb1", "to-router")
 	b.Log("culvert is killed")
 	b.end("lb1", syscall.SIGKILL)
-	b.awaitWays(1, 1)
+	b.awaitNextHops(1, 1)
 	b.wantInBIRD(1)
 	w.moves()
 	if now := xdpProgram(b.T, b.lab, "lb1", "to-router"); now != program {
-		b.Errorf("with its process the program has gone: %d was attached, now %d", program, now)
+		b.Errorf("program %d was attached, now %d: it must outlive its process", program, now)
 	}
 	b.Log("culvert is started again")
 	b.begin("lb1")
@@ -34,11 +34,11 @@ func (b *balanced) testBalancerDies() {
 
 	b.Log("the balancer is cut off")
 	b.setLink("to-lb2", false)
-	b.awaitWays(1, 1)
+	b.awaitNextHops(1, 1)
 	w.moves()
 	b.awaitOn("lb2", lbplane.Down, providers...)
 	b.Log("the balancer is back")
-	late := b.load() // it has never seen those
+	late := b.load() // connections that lb2 has never seen
 	b.setLink("to-lb2", true)
 	b.normal()
 	w.moves()
@@ -47,8 +47,8 @@ func (b *balanced) testBalancerDies() {
 	late.end()
 }
 
-// testAgree wants both balancers, whose configurations have VIPs and backends in another order, to choose the same
-// backends.
+// testAgree wants both balancers to assign the same backends, though their configurations have VIPs and backends in different
+// order.
 func (b *balanced) testAgree() {
 	const clients = 4000
 	choices := make(map[string][]netip.Addr)
@@ -94,7 +94,7 @@ func (b *balanced) testAgree() {
 	}
 }
 
-// numbered is an address of a client.
+// numbered returns a client's address, one for each n up to 65535.
 func numbered(v6 bool, n int) netip.Addr {
 	if v6 {
 		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(n), 14: byte(n >> 8)})
@@ -102,7 +102,7 @@ func numbered(v6 bool, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)})
 }
 
-// testUpgrade exchanges culvert on a balancer, and the sizes of its tables, under load: connections do not notice.
+// testUpgrade replaces culvert on a balancer, and the sizes of its tables, under load. Connections go on.
 func (b *balanced) testUpgrade() {
 	w := b.load()
 	config := b.lab.LB.Configs["lb1"]
@@ -123,7 +123,7 @@ func (b *balanced) testUpgrade() {
 	was := xdpProgram(b.T, b.lab, "lb1", "to-router")
 	for _, step := range []struct{ binary, more string }{{other, "flows = 50000\n"}, {binary, ""}} {
 		b.end("lb1", syscall.SIGTERM)
-		b.awaitWays(1, 1)
+		b.awaitNextHops(1, 1)
 		w.moves()
 		b.lab.Culvert = step.binary
 		configure(step.more)
@@ -138,26 +138,26 @@ func (b *balanced) testUpgrade() {
 
 	b.Log("another process takes over from one that is killed")
 	b.end("lb2", syscall.SIGKILL)
-	b.awaitWays(1, 1)
+	b.awaitNextHops(1, 1)
 	w.moves()
 	b.begin("lb2")
 	w.moves()
 
-	// Rings of another size choose other backends: the balancer is alone while it has them, and what keeps the connections
-	// together is its flow table. The route that it has in reserve leaves no gap.
+	// Rings of another size assign other backends, so the balancer is alone while it has them: its flow table keeps connections at
+	// their backends. The reserve route leaves no gap while culvert restarts.
 	b.Log("rings of another size on a balancer that is alone")
 	b.reserve("add")
 	defer b.reserve("del")
 	b.end("lb2", syscall.SIGTERM)
-	b.awaitWays(2, 2) // the one in reserve is one of them
+	b.awaitNextHops(2, 2) // the reserve route is one of them
 	w.moves()
 	for _, size := range []int{4099, 65537} {
 		b.end("lb1", syscall.SIGTERM)
-		b.awaitWays(1, 1)
+		b.awaitNextHops(1, 1)
 		w.moves()
 		configure(fmt.Sprintf("ring_size = %d\n", size))
 		check(b.T, b.lab.StartBalancer("lb1"))
-		b.awaitWays(2, 2)
+		b.awaitNextHops(2, 2)
 		w.moves()
 		b.view("lb1", func(p *lbplane.Plane, _ lb.State) error {
 			if got := p.Options().RingSize; got != size {
@@ -167,12 +167,12 @@ func (b *balanced) testUpgrade() {
 		})
 	}
 	check(b.T, b.lab.StartBalancer("lb2"))
-	b.awaitWays(3, 3)
+	b.awaitNextHops(3, 3)
 	w.moves()
 	w.end()
 }
 
-// reserve adds or deletes routes to the VIPs over lb1 that count when there are no better ones.
+// reserve adds or deletes routes to the VIPs over lb1 that are used when there are no better ones.
 func (b *balanced) reserve(verb string) {
 	b.Helper()
 	for n, gateway := range []string{"198.18.11.2", "2001:db8:11::2"} {
@@ -196,20 +196,20 @@ func copyFile(to, from string) error {
 	return out.Close()
 }
 
-// testVIPDrained drains VIPs: they are withdrawn, and what comes is balanced all the same.
+// testVIPDrained drains VIPs. Their addresses are withdrawn, and packets that come nevertheless are balanced.
 func (b *balanced) testVIPDrained() {
 	w := b.load()
 	culvert(b.T, b.lab, "lb1", "lb", "drain", b.webVIPs()[0].String()+"/tcp")
-	b.awaitWays(1, 2)
+	b.awaitNextHops(1, 2)
 	w.moves()
 	w.refusals.Store(true) // the router knows no way
 	b.lbOn("lb2", "drain", "VIP")
-	b.awaitWays(0, 1)
+	b.awaitNextHops(0, 1)
 	b.lbOn("lb2", "undrain", "VIP")
-	b.awaitWays(1, 2)
+	b.awaitNextHops(1, 2)
 	w.refusals.Store(false)
 	b.lbOn("lb1", "drain", "VIP")
-	b.awaitWays(1, 1)
+	b.awaitNextHops(1, 1)
 	w.moves()
 	b.lbOn("lb1", "undrain", "VIP")
 	b.normal()

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testForged sends forged segments of connections whose backend is drained, of any sequence number, while they transfer
-// files: they go on to their end, at the same backend.
+// testForged sends forged segments of connections whose backend is drained, with random sequence numbers, while the
+// connections transfer files. The connections go on to their end at the same backend.
 func (b *balanced) testForged() {
 	for _, vip := range b.webVIPs() {
 		c, err := dialWeb(b.lab, vip)
@@ -33,7 +33,7 @@ func (b *balanced) testForged() {
 			for range 5 {
 				check(b.T, b.forge(from, vip, l))
 			}
-			// The transfer goes on behind each of them.
+			// The transfer goes on after each forged segment.
 			for ended := false; !ended && c.steps.Load() < steps+farther/4; {
 				select {
 				case err := <-done:
@@ -50,7 +50,7 @@ func (b *balanced) testForged() {
 		if err := <-done; err != nil {
 			b.Fatalf("%s, after forged segments: %v", vip, err)
 		}
-		// Without data in between: only what the client says next tells.
+		// Now no data flows: only the client's next request shows where the connection goes.
 		check(b.T, b.forge(from, vip, layers.TCP{FIN: true, ACK: true}))
 		check(b.T, b.forge(from, vip, layers.TCP{SYN: true}))
 		if name, err := c.name(); err != nil || name != c.backend {
@@ -61,11 +61,11 @@ func (b *balanced) testForged() {
 	}
 }
 
-// testWays wants what belongs to a connection to meet the balancer that has its flow, from whichever socket it is, and however
-// often that has sent it: the kernel marks what it sends with a number of the socket, and takes another one when it has
-// waited for an answer in vain, which on a busy machine it does. If the router went by it, flows would change balancers
-// while these do not agree, as with a backend drained, and break.
-func (b *balanced) testWays() {
+// testSameBalancer wants all packets of a connection to meet the balancer that has its flow, from whichever socket they come and
+// however often they are sent. A socket has a random hash that the kernel gives all its packets, and another one after a
+// timeout, which happens on a busy machine. If the router chose the balancer by it, flows would change balancers while these
+// do not agree, as with a drained backend, and break.
+func (b *balanced) testSameBalancer() {
 	var conns []*webConn
 	for range 8 {
 		for _, vip := range b.webVIPs() {
@@ -107,32 +107,29 @@ func (b *balanced) testWays() {
 	}
 }
 
-// forge sends a segment under a client's address and port, with numbers of no meaning.
+// forge sends a segment from a client's address and port, with random sequence numbers.
 func (b *balanced) forge(from, to netip.AddrPort, l layers.TCP) error {
 	l.SrcPort, l.DstPort = layers.TCPPort(from.Port()), layers.TCPPort(to.Port())
 	l.Seq, l.Ack, l.Window = rand.Uint32(), rand.Uint32(), 1000
-	buf := gopacket.NewSerializeBuffer()
-	opts := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	var ip interface {
+		gopacket.SerializableLayer
+		gopacket.NetworkLayer
+	}
+	var family int
 	var sa unix.Sockaddr
-	family := unix.AF_INET
 	if to.Addr().Is4() {
-		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
-		if err := l.SetNetworkLayerForChecksum(ip); err != nil {
-			return err
-		}
-		if err := gopacket.SerializeLayers(buf, opts, ip, &l); err != nil {
-			return err
-		}
-		sa = &unix.SockaddrInet4{Addr: to.Addr().As4()}
+		ip = &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Addr: to.Addr().As4()}
 	} else {
-		ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
-		if err := l.SetNetworkLayerForChecksum(ip); err != nil {
-			return err
-		}
-		if err := gopacket.SerializeLayers(buf, opts, ip, &l); err != nil {
-			return err
-		}
+		ip = &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
 		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16()}
+	}
+	if err := l.SetNetworkLayerForChecksum(ip); err != nil {
+		return err
+	}
+	buf := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ip, &l); err != nil {
+		return err
 	}
 	return b.lab.Do("client", func() error {
 		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)

@@ -13,8 +13,8 @@ import (
 	"culvert/internal/lb/lbplane"
 )
 
-// testHealth has backends fail in three ways under load. Each leaves the rings and comes back; the others' connections do
-// not notice.
+// testHealth has backends fail in three ways under load. Each leaves the rings and comes back. Connections to other backends
+// go on.
 func (b *balanced) testHealth() {
 	w := b.load()
 	b.Log("the web server of b1 is killed")
@@ -26,11 +26,11 @@ func (b *balanced) testHealth() {
 	b.wantWithout("b1")
 	w.moves()
 
-	b.Log("b2 says that it is ill")
+	b.Log("b2 answers its checks with 503")
 	b.setHealth(503, "b2")
 	b.await(lbplane.Down, "b2")
 	b.wantWithout("b1", "b2")
-	w.moves() // those of b2, too
+	w.moves() // connections to b2 go on too
 
 	b.Log("the link to b3 is down")
 	w.spare("b3")
@@ -51,14 +51,14 @@ func (b *balanced) testHealth() {
 	w.end()
 }
 
-// testNobody has all backends fail: the VIPs are withdrawn until somebody is there.
+// testNobody has all backends fail. The VIPs' addresses are withdrawn until a backend is up.
 func (b *balanced) testNobody() {
 	b.setHealth(503, providers...)
 	b.await(lbplane.Down, providers...)
-	b.awaitWays(0, 0)
+	b.awaitNextHops(0, 0)
 	b.wantInBIRD(0)
 	b.setHealth(200, "b3")
-	b.awaitWays(2, 2)
+	b.awaitNextHops(2, 2)
 	b.wantInBIRD(2)
 	if names := b.fresh(4); names["b3"] != 8 {
 		b.Errorf("%v have answered, want b3 alone", names)
@@ -86,7 +86,7 @@ func (b *balanced) setLink(name string, up bool) {
 	b.ip("router", "link", "set", name, map[bool]string{true: "up", false: "down"}[up])
 }
 
-// wantInBIRD wants BIRD to know that many ways to each VIP.
+// wantInBIRD wants BIRD to have the given number of next hops to each VIP.
 func (b *balanced) wantInBIRD(ways int) {
 	b.Helper()
 	for _, vip := range b.webVIPs() {
@@ -94,7 +94,7 @@ func (b *balanced) wantInBIRD(ways int) {
 		check(b.T, err)
 		out, err := cmd.CombinedOutput()
 		if got := strings.Count(string(out), "via "); got != ways || err != nil && ways > 0 {
-			b.Errorf("BIRD knows %d ways to %s, want %d: %v\n%s", got, vip.Addr(), ways, err, out)
+			b.Errorf("BIRD has %d next hops to %s, want %d: %v\n%s", got, vip.Addr(), ways, err, out)
 		}
 	}
 }

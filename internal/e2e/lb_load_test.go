@@ -27,13 +27,13 @@ import (
 type webConn struct {
 	net.Conn
 	r *bufio.Reader
-	// What a load has one for.
+	// kind, vip and backend say what a load has the connection for.
 	kind, vip, backend string
 	timeout            time.Duration
-	// steps counts the progress of the connection, in steps of stepSize bytes.
+	// steps counts steps of stepSize bytes that were moved.
 	steps atomic.Uint64
 	left  int // bytes until the next step
-	// spared connections may break, finishing ones are to end soon.
+	// spared connections may break. finishing ones end after what they are doing.
 	spared, finishing atomic.Bool
 	quit              chan struct{}
 	done              chan struct{}
@@ -41,22 +41,22 @@ type webConn struct {
 }
 
 const (
-	// stepSize is how many bytes are a step, and pace how long it takes at least.
+	// stepSize is how many bytes are a step, and pace the least time that it takes.
 	stepSize = 16 << 10
 	pace     = 20 * time.Millisecond
-	// socketBuffer is small, so that little of what a connection reads was received before.
+	// socketBuffer is small, so that a connection has received little of what it has not read.
 	socketBuffer = 64 << 10
-	// farther is how many steps show that data flow: several buffers.
+	// farther is how many steps show that data flow: more than all buffers hold.
 	farther = 24
-	// largeFile is how long each transfer is.
+	// largeFile is the length of each transfer.
 	largeFile = 4 << 20
-	// clock is how times look, to be found in the balancers' logs.
+	// clock is the format of times in the balancers' logs.
 	clock = "15:04:05.000Z"
 )
 
-// lastPort is the last port that the client has sent from. Each connection has one of its own, below those that the kernel
-// gives: one that the server has reset, of which a balancer hears nothing, leaves a flow behind, and another one from
-// the same port would go where that went, whatever the rings say.
+// lastPort is the last port that the client has sent from. Each connection has its own, below the range of the kernel. A
+// connection that the server resets leaves its flow in a balancer's table, since balancers do not see the reset. A new
+// connection from the same port would go to that flow's backend, whatever the rings say.
 var lastPort atomic.Int32
 
 func init() { lastPort.Store(9999) }
@@ -66,7 +66,7 @@ func dialWeb(l *lab.Lab, vip netip.AddrPort) (*webConn, error) {
 	return dialWebWithin(l, vip, patience)
 }
 
-// dialWebWithin is dialWeb for a connection that has so long for everything it does.
+// dialWebWithin is dialWeb with a timeout for each thing that the connection does.
 func dialWebWithin(l *lab.Lab, vip netip.AddrPort, timeout time.Duration) (*webConn, error) {
 	port := int(lastPort.Add(1))
 	if port >= 32768 {
@@ -94,7 +94,7 @@ func dialWebWithin(l *lab.Lab, vip netip.AddrPort, timeout time.Duration) (*webC
 // client returns the client's address and port.
 func (c *webConn) client() netip.AddrPort { return c.LocalAddr().(*net.TCPAddr).AddrPort() }
 
-// retransmissions is how often the client has sent something again.
+// retransmissions returns how many segments the client has retransmitted.
 func (c *webConn) retransmissions() (n uint32, err error) {
 	raw, err := c.Conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *webConn) retransmissions() (n uint32, err error) {
 	return n, errors.Join(err, failed)
 }
 
-// request sends a request on the connection. The answer's body is to be read to its end.
+// request sends a request on the connection. The caller reads the answer's body to its end.
 func (c *webConn) request(method, path string, body io.Reader, length int64) (*http.Response, error) {
 	_ = c.SetDeadline(time.Now().Add(c.timeout))
 	req, err := http.NewRequest(method, "http://"+c.vip+path, body)
@@ -127,7 +127,7 @@ func (c *webConn) request(method, path string, body io.Reader, length int64) (*h
 	return resp, err
 }
 
-// text is the answer to a request, without white space around.
+// text sends a request and returns the body of the answer without white space around it.
 func (c *webConn) text(method, path string, body io.Reader, length int64) (string, error) {
 	resp, err := c.request(method, path, body, length)
 	if err != nil {
@@ -137,10 +137,11 @@ func (c *webConn) text(method, path string, body io.Reader, length int64) (strin
 	return strings.TrimSpace(string(b)), err
 }
 
-// name asks for the name of the backend.
+// name returns the name of the backend, which is its answer to GET /.
 func (c *webConn) name() (string, error) { return c.text("GET", "/", nil, 0) }
 
-// paced is called for what moves in either direction: it counts, takes its time, and is patient only for so long.
+// paced is called for each n bytes that move in either direction. It counts steps, waits pace after each, and renews the
+// deadline.
 func (c *webConn) paced(n int) {
 	c.left -= n
 	if c.left > 0 {
@@ -169,7 +170,7 @@ func (r pacedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// download gets a large file and compares it.
+// download gets a large file and compares it with what it should be.
 func (c *webConn) download() error {
 	resp, err := c.request("GET", fmt.Sprintf("/bytes/%d", largeFile), nil, 0)
 	if err != nil {
@@ -193,7 +194,7 @@ func (c *webConn) download() error {
 	}
 }
 
-// same checks that the connection still has the same backend.
+// same returns an error if the connection does not have the same backend any more.
 func (c *webConn) same() error {
 	name, err := c.name()
 	if err == nil && name != c.backend {
@@ -209,7 +210,7 @@ var largeSum = sync.OnceValue(func() string {
 	return fmt.Sprintf("%x", sum.Sum(nil))
 })
 
-// upload sends a large file, whose checksum comes back.
+// upload sends a large file. The answer has the checksum of what has arrived.
 func (c *webConn) upload() error {
 	got, err := c.text("POST", "/", pacedReader{io.LimitReader(&lab.WebBytes{}, largeFile), c}, largeFile)
 	if want := fmt.Sprintf("%s %d %s", c.backend, largeFile, largeSum()); err == nil && got != want {
@@ -224,10 +225,10 @@ func (c *webConn) ask() error {
 	return c.same()
 }
 
-// kinds are what a load has connections for.
+// kinds are the functions that connections of a load call again and again.
 var kinds = map[string]func(*webConn) error{"download": (*webConn).download, "upload": (*webConn).upload, "keep-alive": (*webConn).ask}
 
-// run does what the connection is for again and again, until it is to finish.
+// run calls the function of the connection's kind until it is to finish.
 func (c *webConn) run() {
 	defer close(c.done)
 	defer c.Close()
@@ -239,7 +240,7 @@ func (c *webConn) run() {
 	}
 }
 
-// finish has the connection end what it is at, and returns how that went.
+// finish waits until the connection has ended what it is doing, and returns its error.
 func (c *webConn) finish() error {
 	if !c.finishing.Swap(true) {
 		close(c.quit)
@@ -248,26 +249,26 @@ func (c *webConn) finish() error {
 	return c.err
 }
 
-// webLoad is many connections to the VIPs, of every kind to every backend over both families, and new ones all the time.
+// webLoad has connections of every kind to every backend over both IP versions, and opens new ones all the time.
 type webLoad struct {
 	b     *balanced
 	conns []*webConn
-	// refusals says that new connections may fail for now.
+	// refusals is set while new connections may fail.
 	refusals atomic.Bool
 	opened   atomic.Uint64
 	quit     chan struct{}
 	done     chan error
 }
 
-// load starts connections.
+// load starts a webLoad. It ends with the test.
 func (b *balanced) load() *webLoad {
 	b.Helper()
 	w := &webLoad{b: b, quit: make(chan struct{}), done: make(chan error, 1)}
 	for _, vip := range b.webVIPs() {
 		for kind := range kinds {
-			wanted := map[string]bool{}
+			missing := map[string]bool{}
 			for _, name := range providers {
-				wanted[name] = true
+				missing[name] = true
 			}
 			b.wait("connections to all backends", func() bool {
 				c, err := dialWeb(b.lab, vip)
@@ -275,14 +276,14 @@ func (b *balanced) load() *webLoad {
 				c.kind = kind
 				c.backend, err = c.name()
 				check(b.T, err)
-				if !wanted[c.backend] {
+				if !missing[c.backend] {
 					c.Close()
 					return false
 				}
-				delete(wanted, c.backend)
+				delete(missing, c.backend)
 				w.conns = append(w.conns, c)
 				go c.run()
-				return len(wanted) == 0
+				return len(missing) == 0
 			})
 		}
 	}
@@ -318,7 +319,7 @@ func (w *webLoad) open() error {
 	}
 }
 
-// moves waits until all connections have made progress, and reports those that do not.
+// moves waits until all connections have made progress, and fails the test if they do not.
 func (w *webLoad) moves() {
 	w.b.Helper()
 	before := make([]uint64, len(w.conns))
@@ -330,7 +331,7 @@ func (w *webLoad) moves() {
 		for n, c := range w.conns {
 			select {
 			case <-c.done:
-				continue // how is looked at in the end
+				continue // finish reports its error
 			default:
 			}
 			if c.steps.Load() < before[n]+farther && !c.spared.Load() {
@@ -347,7 +348,7 @@ func (w *webLoad) moves() {
 	})
 }
 
-// spare says that connections to a backend may break.
+// spare lets connections to a backend break.
 func (w *webLoad) spare(backend string) {
 	for _, c := range w.conns {
 		if c.backend == backend {
@@ -356,7 +357,7 @@ func (w *webLoad) spare(backend string) {
 	}
 }
 
-// finish ends the connections to some backends, or to all: what is under way is completed.
+// finish ends the connections to the given backends after what they are doing, and reports those that failed.
 func (w *webLoad) finish(backends ...string) {
 	w.b.Helper()
 	for _, c := range w.conns {
@@ -385,7 +386,7 @@ func (w *webLoad) end() {
 	w.stop()
 }
 
-// stop breaks off what is not finished.
+// stop closes all connections, also those that are not finished.
 func (w *webLoad) stop() {
 	select {
 	case <-w.quit:

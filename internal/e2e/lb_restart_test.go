@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testGracefulRestart ends culvert on a balancer and starts it again under load, with graceful restart: router never has one way
-// less. It has when VIPs are drained right before the end.
+// testGracefulRestart ends culvert on a balancer and starts it again under load, with graceful restart on. router keeps its
+// next hops all the time. It loses one if VIPs are drained right before the end.
 func (b *balanced) testGracefulRestart() {
 	const head, graceful = "[lb.bgp]\n", "[lb.bgp]\ngraceful_restart = \"60s\"\n"
 	for _, ns := range balancers {
@@ -25,7 +25,7 @@ func (b *balanced) testGracefulRestart() {
 	b.startWith(head, graceful)
 
 	w := b.load()
-	lost := b.watchWays()
+	lost := b.watchNextHops()
 	b.end("lb1", syscall.SIGTERM)
 	b.awaitSessions("lb1", "waited for", func(s string) bool { return strings.Contains(s, "Neighbor graceful restart active\n") })
 	w.moves()
@@ -33,12 +33,12 @@ func (b *balanced) testGracefulRestart() {
 	b.awaitSessions("lb1", "established", isEstablished)
 	w.moves()
 	if got := lost(); got != "" {
-		b.Errorf("router has lost ways:\n%s", got)
+		b.Errorf("router has lost next hops:\n%s", got)
 	}
 
 	b.lbOn("lb1", "drain", "VIP")
 	b.end("lb1", syscall.SIGTERM)
-	b.awaitWays(1, 1)
+	b.awaitNextHops(1, 1)
 	w.moves()
 	w.end()
 	b.lbOn("lb1", "undrain", "VIP")
@@ -50,17 +50,17 @@ func isEstablished(session string) bool {
 	return strings.Contains(session, "BGP state:          Established\n")
 }
 
-// startWith starts culvert on all balancers with a part of the configuration exchanged that says whether restarts are graceful.
-func (b *balanced) startWith(old, now string) {
+// startWith replaces a part of the configuration, with or without graceful restart, and starts culvert on all balancers.
+func (b *balanced) startWith(from, to string) {
 	b.Helper()
 	for _, ns := range balancers {
 		config := b.lab.LB.Configs[ns]
 		before, err := os.ReadFile(config)
 		check(b.T, err)
-		check(b.T, os.WriteFile(config, []byte(strings.Replace(string(before), old, now, 1)), 0o600))
+		check(b.T, os.WriteFile(config, []byte(strings.Replace(string(before), from, to, 1)), 0o600))
 		check(b.T, b.lab.StartBalancer(ns))
 	}
-	graceful := strings.Contains(now, "graceful_restart")
+	graceful := strings.Contains(to, "graceful_restart")
 	for _, ns := range balancers {
 		b.awaitSessions(ns, "established with the new configuration", func(s string) bool {
 			return isEstablished(s) && strings.Contains(s, "Restart time: 60\n") == graceful
@@ -69,7 +69,7 @@ func (b *balanced) startWith(old, now string) {
 	b.normal()
 }
 
-// awaitSessions waits for a state of BIRD's sessions with a balancer.
+// awaitSessions waits until is returns true for the output of birdc about both sessions with a balancer.
 func (b *balanced) awaitSessions(ns, what string, is func(session string) bool) {
 	b.Helper()
 	for _, family := range []string{"4", "6"} {
@@ -81,15 +81,16 @@ func (b *balanced) awaitSessions(ns, what string, is func(session string) bool) 
 	}
 }
 
-// watchWays notes when router has less ways to a VIP than there are balancers, from now on. What it returns tells of that.
-func (b *balanced) watchWays() (lost func() string) {
+// watchNextHops begins to watch router's routes. lost ends that and describes each time when router had fewer next hops to a VIP
+// than there are balancers.
+func (b *balanced) watchNextHops() (lost func() string) {
 	b.Helper()
 	changes, quit := make(chan netlink.RouteUpdate, 1<<10), make(chan struct{})
 	check(b.T, b.lab.Do("router", func() error { return netlink.RouteSubscribe(changes, quit) }))
 	mark := &netlink.Route{Dst: netlink.NewIPNet([]byte{198, 51, 100, 99}), Type: unix.RTN_BLACKHOLE}
 	return func() string {
 		b.Helper()
-		// What came before this route has been seen when this is.
+		// Once the notification of this route has arrived, so have all before it.
 		check(b.T, b.lab.Do("router", func() error { return netlink.RouteAdd(mark) }))
 		defer func() {
 			close(quit)
@@ -108,7 +109,7 @@ func (b *balanced) watchWays() (lost func() string) {
 					fmt.Fprintf(&all, "%d %v\n", c.Type, c.Route)
 				}
 			case <-time.After(patience):
-				b.Fatal("no news of routes")
+				b.Fatal("no notification of a route")
 			}
 		}
 	}

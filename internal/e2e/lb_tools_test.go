@@ -12,10 +12,10 @@ import (
 	"culvert/internal/show/status"
 )
 
-// testTools runs what looks at a balancer while it has connections.
+// testTools runs commands that show a balancer's state while it has connections.
 func (b *balanced) testTools() {
 	for _, ns := range balancers {
-		// Each session takes the addresses of its own family alone.
+		// Each session announces only the addresses of its own family.
 		b.wait("lb show of "+ns+" says that each address has been announced over a session", func() bool {
 			out := culvert(b.T, b.lab, ns, "lb", "show")
 			return strings.Count(out, "  announced to 1 of 1\n") == 2 && strings.Count(out, "  established ") == 2
@@ -44,8 +44,8 @@ func (b *balanced) testTools() {
 	}
 }
 
-// testExplained wants 'culvert lb explain' to say on both balancers which backend has answered, and on one of them that
-// the flow is in its table.
+// testExplained wants 'culvert lb explain' to name on both balancers the backend that has answered, and on one of them to say
+// that the flow is in its table.
 func (b *balanced) testExplained() {
 	for _, vip := range b.webVIPs() {
 		c, err := dialWeb(b.lab, vip)
@@ -55,8 +55,8 @@ func (b *balanced) testExplained() {
 		check(b.T, err)
 		client := c.client()
 		for _, ns := range balancers {
-			said, out := b.explain(ns, vip, client)
-			if said.Ring.Backend != backendAddrs[name] || said.Backend.Backend != backendAddrs[name] {
+			answer, out := b.explain(ns, vip, client)
+			if answer.Ring.Backend != backendAddrs[name] || answer.Backend.Backend != backendAddrs[name] {
 				b.Errorf("%s has answered %s, on %s that is explained by\n%s", name, client, ns, out)
 			}
 		}
@@ -66,25 +66,25 @@ func (b *balanced) testExplained() {
 	}
 }
 
-// explained is what 'culvert lb explain' says of a flow.
+// explained is the JSON of 'culvert lb explain'.
 type explained struct {
 	By            string
 	Ring, Backend struct{ Backend netip.Addr }
 }
 
-// explain asks a balancer where a flow goes.
-func (b *balanced) explain(ns string, vip, client netip.AddrPort) (said explained, out string) {
+// explain runs 'culvert lb explain' for a flow on a balancer.
+func (b *balanced) explain(ns string, vip, client netip.AddrPort) (answer explained, out string) {
 	b.Helper()
 	out = culvert(b.T, b.lab, ns, "lb", "explain", "-j", fmt.Sprint(vip)+"/tcp", client.String())
-	check(b.T, json.Unmarshal([]byte(out), &said))
-	return said, out
+	check(b.T, json.Unmarshal([]byte(out), &answer))
+	return answer, out
 }
 
-// tables is how many balancers have a flow in their tables.
+// tables returns how many balancers have a flow in their tables.
 func (b *balanced) tables(vip, client netip.AddrPort) (n int) {
 	b.Helper()
 	for _, ns := range balancers {
-		if said, _ := b.explain(ns, vip, client); said.By == "table" {
+		if answer, _ := b.explain(ns, vip, client); answer.By == "table" {
 			n++
 		}
 	}

@@ -14,11 +14,11 @@ import (
 	"culvert/internal/lab"
 )
 
-// datagram is the length of what is sent over UDP: several fragments.
+// datagram is the length of the datagrams in bytes. Each is sent as several fragments.
 const datagram = 9000
 
-// testDatagrams sends long datagrams to VIPs that are made for it. All fragments of one have to come to the same backend,
-// which answers with its name and as long a datagram.
+// testDatagrams sends long datagrams to UDP VIPs. All fragments of a datagram must come to the same backend, which answers
+// with a datagram of the same length that begins with its name.
 func (b *balanced) testDatagrams() {
 	for _, web := range b.webVIPs() {
 		vip := netip.AddrPortFrom(web.Addr(), 5353)
@@ -44,7 +44,7 @@ func (b *balanced) testDatagrams() {
 		if len(names) != len(providers) {
 			b.Errorf("%v have answered datagrams to %s, want all", names, vip)
 		}
-		if n := b.counted("lb-fragment") - before; n < 6*freshCount { // without the first ones
+		if n := b.counted("lb-fragment") - before; n < 6*freshCount { // first fragments do not count
 			b.Errorf("%d fragments were balanced, want %d", n, 6*freshCount)
 		}
 		for _, ns := range balancers {
@@ -53,7 +53,8 @@ func (b *balanced) testDatagrams() {
 	}
 }
 
-// echo has a backend answer datagrams to a VIP, with its name in their place of the beginning.
+// echo has a backend answer datagrams to a VIP. The answer is the datagram with the first bytes replaced by the backend's
+// name.
 func (b *balanced) echo(name string, vip netip.AddrPort) {
 	b.Helper()
 	var server *net.UDPConn
@@ -75,8 +76,8 @@ func (b *balanced) echo(name string, vip netip.AddrPort) {
 	}()
 }
 
-// exchange sends a datagram from a new port until it is answered, and returns the name in the answer. The first answers
-// may find that packets on the way are to be smaller.
+// exchange sends a datagram from a new port until it is answered, and returns the name in the answer. The first answers may be
+// lost while the kernel finds out the MTU of the path.
 func (b *balanced) exchange(vip netip.AddrPort) string {
 	b.Helper()
 	var conn *net.UDPConn
@@ -106,7 +107,7 @@ func (b *balanced) exchange(vip netip.AddrPort) string {
 	return name
 }
 
-// testMTU gives the client a longer MTU than encapsulation leaves room for: its packets are answered with what fits, and
+// testMTU gives the client a larger MTU than encapsulation leaves room for. Packets that are too big are answered, and
 // transfers are completed.
 func (b *balanced) testMTU() {
 	b.setMTU(1548)
@@ -115,7 +116,7 @@ func (b *balanced) testMTU() {
 	w := b.load()
 	w.end()
 	if n := b.counted("lb-too-big") - before; n == 0 {
-		b.Error("no packet was too big: this has shown nothing")
+		b.Error("no packet was too big: the test has tested nothing")
 	}
 }
 
@@ -125,7 +126,7 @@ func (b *balanced) setMTU(mtu int) {
 	b.ip("router", "link", "set", "to-client", "mtu", fmt.Sprint(mtu))
 }
 
-// answersFit has a backend send no longer packets than the client takes: its path is this one's alone.
+// answersFit limits a backend's packets to the client's MTU.
 func (b *balanced) answersFit(name string) {
 	b.Helper()
 	at := backendAddrs[name].String()
@@ -135,7 +136,7 @@ func (b *balanced) answersFit(name string) {
 	b.ip(name, "-6", "route", "replace", "default", "via", strings.TrimSuffix(at, "2")+"1", "dev", "to-router", "mtu", "1500")
 }
 
-// counted is how many packets of a reason the balancers have forwarded.
+// counted returns how many packets the balancers have forwarded under a reason.
 func (b *balanced) counted(reason string) (n uint64) {
 	b.Helper()
 	for _, ns := range balancers {

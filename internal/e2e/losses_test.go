@@ -12,8 +12,8 @@ import (
 	"culvert/internal/lab"
 )
 
-// TestLossesCountedOnce lets every packet be lost after it was forwarded, while one generation of
-// programs takes over from another: each is a loss once, and a forwarded packet too.
+// TestLossesCountedOnce has every packet lost after it was forwarded, while one generation of programs takes over from
+// another. Each is counted once as forwarded and once as lost.
 func TestLossesCountedOnce(t *testing.T) {
 	b := newBetween(t, lab.Options{Name: "los"})
 	p := b.serve(t)

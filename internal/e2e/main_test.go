@@ -23,7 +23,7 @@ import (
 	"culvert/internal/lab"
 )
 
-// patience is how long to wait for something that must happen. It only matters when it does not.
+// patience bounds every wait. Tests that pass wait much shorter.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -54,7 +54,7 @@ func runTests(m *testing.M) int {
 // labs holds the labs that are up.
 var labs sync.Map
 
-// downOnSignal takes all labs down when the tests are interrupted.
+// downOnSignal takes all labs down when a signal interrupts the tests.
 func downOnSignal() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -126,7 +126,7 @@ func up(t *testing.T, kind string, o lab.Options) *lab.Lab {
 	return l
 }
 
-// showLogs prints the ends of the routers' logs.
+// showLogs logs the last lines of the routers' logs.
 func showLogs(t *testing.T, l *lab.Lab) {
 	logs, _ := filepath.Glob(filepath.Join(l.Dir, "logs", "*-router.log"))
 	for _, log := range logs {

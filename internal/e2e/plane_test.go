@@ -111,7 +111,7 @@ func ready(t *testing.T, p *datapath.Instance) bool {
 	return true
 }
 
-// tally has the counters of a data plane: packets by "verdict reason", packets over a limit by "limited reason", and losses by
+// tally has counters of a data plane: packets by "verdict reason", packets over a limit by "limited reason", and losses by
 // "lost kind".
 type tally map[string]uint64
 
@@ -139,7 +139,7 @@ func count(t *testing.T, p *datapath.Instance, iface string) tally {
 	return c
 }
 
-// since returns the differences to earlier counters, without those that have not changed.
+// since returns the differences to earlier counters, without counters that have not changed.
 func (c tally) since(before tally) tally {
 	d := tally{}
 	for k, n := range c {
@@ -150,7 +150,7 @@ func (c tally) since(before tally) tally {
 	return d
 }
 
-// only keeps the counters whose name ends with one of the words.
+// only returns the counters whose names end with one of the words.
 func (c tally) only(words ...string) tally {
 	d := tally{}
 	for k, n := range c {

@@ -17,7 +17,7 @@ import (
 	"culvert/internal/lab"
 )
 
-// bystander is a router that is up, or not, and must not be touched by what goes wrong.
+// bystander is what is attached and pinned in a namespace. A command that is refused must not change it.
 type bystander struct {
 	t        *testing.T
 	lab      *lab.Lab
@@ -25,7 +25,7 @@ type bystander struct {
 	pins     []string
 }
 
-// observe remembers what is attached and pinned in the namespace rut.
+// observe records what is attached and pinned in namespace rut.
 func observe(t *testing.T, l *lab.Lab) *bystander {
 	t.Helper()
 	b := &bystander{t: t, lab: l}
@@ -42,16 +42,17 @@ func (b *bystander) state() (map[string]uint32, []string) {
 	return programs, pins(b.t, b.lab, "rut")
 }
 
-// refusal is one way to go wrong.
+// refusal is a command that must fail.
 type refusal struct {
 	name   string
 	args   []string
-	status int    // wanted
-	says   string // wanted in the one line
+	status int    // the exit status
+	says   string // a part of the one line on standard error
 	change func(*syscall.SysProcAttr)
 }
 
-// refuse runs culvert and wants one line, the status, and nothing changed.
+// refuse runs culvert, or another program if the first argument is a path. It wants the exit status, one line on standard
+// error, and nothing changed.
 func (b *bystander) refuse(t *testing.T, r refusal) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -78,16 +79,16 @@ func (b *bystander) refuse(t *testing.T, r refusal) {
 	}
 	programs, pinned := b.state()
 	if !maps.Equal(programs, b.programs) {
-		t.Errorf("programs on the interfaces are %v, they were %v", programs, b.programs)
+		t.Errorf("programs on the interfaces are %v, want %v", programs, b.programs)
 	}
 	if !slices.Equal(pinned, b.pins) {
-		t.Errorf("pinned is %q, it was %q", pinned, b.pins)
+		t.Errorf("pins are %q, want %q", pinned, b.pins)
 	}
 	t.Log(strings.TrimSpace(line))
 }
 
-// broken copies the configuration of an AS and changes a piece of one of its files. It returns the
-// router's file.
+// broken copies the configuration of an AS and replaces a piece of one of its files, or with old "" all of it. It returns the
+// path of the copied router's file.
 func broken(t *testing.T, as lab.AS, file, old, replacement string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -111,7 +112,7 @@ func broken(t *testing.T, as lab.AS, file, old, replacement string) string {
 	return filepath.Join(dir, toml)
 }
 
-// nodeFor writes culvert's own file for a router's file.
+// nodeFor writes culvert's own file for a router's file and returns its path.
 func nodeFor(t *testing.T, config string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "culvert.toml")
@@ -119,6 +120,7 @@ func nodeFor(t *testing.T, config string) string {
 	return path
 }
 
+// TestBadInput has files and commands that must be refused. Each gives one line and changes nothing.
 func TestBadInput(t *testing.T) {
 	l := up(t, "veth", lab.Options{Name: "bad"})
 	as, err := l.AS("rut")
@@ -129,30 +131,27 @@ func TestBadInput(t *testing.T) {
 	}
 	const topology = "topology.json"
 	local := as.Links[0].Local.String()
-	bad := map[string]string{
-		"TOML that does not parse":     broken(t, as, "br.toml", "[general]", "[general"),
-		"TOML with an unknown key":     broken(t, as, "br.toml", "[general]", "[general]\ncolour = 'red'"),
-		"topology that does not parse": broken(t, as, topology, "", "{"),
-		"unknown router ID":            broken(t, as, "br.toml", as.RouterID, "br1-ff00_0_9-1"),
-		"address nobody has":           broken(t, as, topology, local, "198.18.77.7:50000"),
-		"key of the wrong size":        broken(t, as, "keys/master0.key", "", "c2hvcnQ="),
-		"key that is not base64":       broken(t, as, "keys/master0.key", "", "???"),
-	}
-	says := map[string]string{
-		"TOML that does not parse": "br.toml", "TOML with an unknown key": "general.colour",
-		"topology that does not parse": topology, "unknown router ID": "general.id",
-		"address nobody has":    "interfaces.1.underlay.local",
-		"key of the wrong size": "master0.key", "key that is not base64": "master0.key",
-	}
 	var all []refusal
-	for _, name := range slices.Sorted(maps.Keys(bad)) {
-		run := []string{"scion", "run", "--config", bad[name]}
-		all = append(all, refusal{name: name, args: run, status: 1, says: says[name]})
-		if name == "address nobody has" {
-			continue // the other interface of an attachment may do
+	for _, bad := range []struct {
+		name, config, says string
+		runOnly            bool
+	}{
+		{name: "TOML that does not parse", config: broken(t, as, "br.toml", "[general]", "[general"), says: "br.toml"},
+		{name: "TOML with an unknown key", config: broken(t, as, "br.toml", "[general]", "[general]\ncolour = 'red'"), says: "general.colour"},
+		{name: "topology that does not parse", config: broken(t, as, topology, "", "{"), says: topology},
+		{name: "unknown router ID", config: broken(t, as, "br.toml", as.RouterID, "br1-ff00_0_9-1"), says: "general.id"},
+		{name: "key of the wrong size", config: broken(t, as, "keys/master0.key", "", "c2hvcnQ="), says: "master0.key"},
+		{name: "key that is not base64", config: broken(t, as, "keys/master0.key", "", "???"), says: "master0.key"},
+		{
+			name: "address nobody has", config: broken(t, as, topology, local, "198.18.77.7:50000"), says: "interfaces.1.underlay.local",
+			runOnly: true, // the other interface may do for 'culvert attach'
+		},
+	} {
+		all = append(all, refusal{name: bad.name, args: []string{"scion", "run", "--config", bad.config}, status: 1, says: bad.says})
+		if !bad.runOnly {
+			attach := []string{"attach", "-c", nodeFor(t, bad.config), "to-a", "to-b"}
+			all = append(all, refusal{name: bad.name + ", attach", args: attach, status: 1, says: bad.says})
 		}
-		attach := []string{"attach", "-c", nodeFor(t, bad[name]), "to-a", "to-b"}
-		all = append(all, refusal{name: name + ", attach", args: attach, status: 1, says: says[name]})
 	}
 	good, id := nodeFor(t, as.RouterConfig), as.RouterID
 	bare := filepath.Join(t.TempDir(), "route.toml")
@@ -191,8 +190,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestForeignProgram leaves interfaces alone that carry somebody else's XDP program, and with them
-// those that do not.
+// TestForeignProgram has an XDP program of somebody else on one interface. Culvert leaves that interface alone, and with it
+// the other one.
 func TestForeignProgram(t *testing.T) {
 	l := up(t, "veth", lab.Options{Name: "for"})
 	as, err := l.AS("rut")
@@ -209,7 +208,8 @@ func TestForeignProgram(t *testing.T) {
 	}
 }
 
-// TestSecondInstance leaves a router alone that is served, and one that runs without a process.
+// TestSecondInstance starts culvert again on interfaces of a router that a process serves, and of one whose process was
+// killed.
 func TestSecondInstance(t *testing.T) {
 	b := newBetween(t, lab.Options{Name: "sec"})
 	other := broken(t, b.as, "topology.json", b.as.RouterID, "br1-ff00_0_1-7")
@@ -217,16 +217,16 @@ func TestSecondInstance(t *testing.T) {
 	check(t, err)
 	text = bytes.Replace(text, []byte(b.as.RouterID), []byte("br1-ff00_0_1-7"), 1)
 	check(t, os.WriteFile(other, text, 0o600))
-	same := []string{"scion", "run", "--config", b.config}
-	attach := []string{"attach", "-c", nodeFor(t, b.config), "to-a", "to-b"}
-	strange := []string{"attach", "-c", nodeFor(t, other), "to-a", "to-b"}
+	runSame := []string{"scion", "run", "--config", b.config}
+	attachSame := []string{"attach", "-c", nodeFor(t, b.config), "to-a", "to-b"}
+	attachOther := []string{"attach", "-c", nodeFor(t, other), "to-a", "to-b"}
 
 	p := b.serve(t)
 	s := observe(t, b.lab)
 	for _, r := range []refusal{
-		{name: "the same router", args: same, status: 1, says: b.as.RouterID},
-		{name: "the same, without a process", args: attach, status: 1, says: b.as.RouterID},
-		{name: "another router", args: strange, status: 1, says: b.as.RouterID},
+		{name: "the same router", args: runSame, status: 1, says: b.as.RouterID},
+		{name: "the same, without a process", args: attachSame, status: 1, says: b.as.RouterID},
+		{name: "another router", args: attachOther, status: 1, says: b.as.RouterID},
 	} {
 		t.Run(r.name, func(t *testing.T) { s.refuse(t, r) })
 	}
@@ -235,6 +235,6 @@ func TestSecondInstance(t *testing.T) {
 	}
 	p.end(syscall.SIGKILL)
 	t.Run("another router after kill", func(t *testing.T) {
-		s.refuse(t, refusal{args: strange, status: 1, says: b.as.RouterID})
+		s.refuse(t, refusal{args: attachOther, status: 1, says: b.as.RouterID})
 	})
 }

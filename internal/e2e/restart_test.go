@@ -15,7 +15,7 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// between is a router under test with a numbered stream through it.
+// between is a lab with a router under test and a numbered stream through it.
 type between struct {
 	lab    *lab.Lab
 	as     lab.AS
@@ -25,7 +25,7 @@ type between struct {
 	config string
 }
 
-// streamSize is longer than any packet of the control plane where streams are sent beside it.
+// streamSize is the length of a stream's packets. Packets of the control plane that may come beside them are shorter.
 const streamSize = 400
 
 func newBetween(t *testing.T, o lab.Options) *between {
@@ -50,14 +50,13 @@ func (b *between) stream(t *testing.T, key string, first uint32) *stream {
 	})[0], first)
 }
 
-// serve starts 'culvert scion run' and waits until its own program is on the interfaces and all
-// links can be used.
+// serve starts 'culvert scion run' and waits until its own program is on the interfaces and all links have next hops.
 func (b *between) serve(t *testing.T) *process {
 	t.Helper()
 	return b.serveAs(t, program(), "scion", "run", "--config", b.config)
 }
 
-// serveAs is serve with a command around it.
+// serveAs is serve for a command that runs culvert.
 func (b *between) serveAs(t *testing.T, argv ...string) *process {
 	t.Helper()
 	before := xdpProgram(t, b.lab, "rut", "to-a")
@@ -81,8 +80,8 @@ func (b *between) awaitSwap(t *testing.T, p *process, before uint32) {
 	})
 }
 
-// TestRestartUnderLoad kills, ends, replaces and reconfigures the process in every way while
-// packets flow. Each packet must arrive once, and the counters go on.
+// TestRestartUnderLoad kills, ends, replaces and reconfigures the process in every way while packets flow. Each packet must
+// arrive once, and the counters must go on.
 func TestRestartUnderLoad(t *testing.T) {
 	b := newBetween(t, lab.Options{Name: "rs"})
 	const step = 200 // rounds of the load
@@ -139,7 +138,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	}
 }
 
-// killInTakeover starts a process and kills it as soon as it has pinned something, in the middle of an adoption.
+// killInTakeover starts a process and kills it as soon as it has pinned something, while it is adopting the data plane.
 func (b *between) killInTakeover(t *testing.T) {
 	t.Helper()
 	before := pins(t, b.lab, "rut")

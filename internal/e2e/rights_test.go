@@ -16,21 +16,22 @@ import (
 
 const nobody = 65534
 
-// TestWithoutRoot wants one clear line, whether the keys can be read or not.
+// TestWithoutRoot runs culvert as another user. Each command must fail with one clear line, whether the keys can be read or
+// not.
 func TestWithoutRoot(t *testing.T) {
 	l := up(t, "veth", lab.Options{Name: "nob"})
 	as, err := l.AS("rut")
 	check(t, err)
-	// A place where nobody may run it.
+	// User nobody may run this copy.
 	copied := filepath.Join(l.Dir, "culvert")
 	b, err := os.ReadFile(program())
 	check(t, err)
 	check(t, os.WriteFile(copied, b, 0o755))
 	node := nodeConfig(t, l, "rut")
-	drop := func(a *syscall.SysProcAttr) { a.Credential = &syscall.Credential{Uid: nobody, Gid: nobody} }
+	asNobody := func(a *syscall.SysProcAttr) { a.Credential = &syscall.Credential{Uid: nobody, Gid: nobody} }
 	s := observe(t, l)
 	run := []string{copied, "scion", "run", "--config", as.RouterConfig}
-	s.refuse(t, refusal{args: run, status: 1, says: "master0.key: permission denied", change: drop})
+	s.refuse(t, refusal{args: run, status: 1, says: "master0.key: permission denied", change: asNobody})
 	check(t, filepath.WalkDir(as.Keys, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			err = os.Chmod(path, 0o644)
@@ -47,18 +48,18 @@ func TestWithoutRoot(t *testing.T) {
 		{copied, "detach", "to-a"},
 	} {
 		t.Run(args[1], func(t *testing.T) {
-			s.refuse(t, refusal{args: args, status: 1, says: "root", change: drop})
+			s.refuse(t, refusal{args: args, status: 1, says: "root", change: asNobody})
 		})
 	}
 }
 
-// inMounts wraps a command so that it runs after a script in mount namespaces of its own.
+// inMounts returns a command that runs a shell script and then argv.
 func inMounts(script string, argv ...string) []string {
 	return append([]string{"/bin/sh", "-ec", script + `; exec "$@"`, "sh"}, argv...)
 }
 
-// TestPrivateMounts starts culvert where /sys is not the host's, as 'ip netns exec' does, or has no
-// bpffs: the pins must be the host's all the same, and the data plane outlive the process.
+// TestPrivateMounts starts culvert where /sys is not the host's, as 'ip netns exec' does, or has no bpffs. The pins must be in
+// the host's bpffs nevertheless, and the data plane must outlive the process.
 func TestPrivateMounts(t *testing.T) {
 	for name, wrap := range map[string]func(l *lab.Lab, argv ...string) []string{
 		"ip netns exec": func(l *lab.Lab, argv ...string) []string {
@@ -84,7 +85,7 @@ func TestPrivateMounts(t *testing.T) {
 			load.wait(100)
 			p.end(syscall.SIGKILL)
 			load.wait(100)
-			// Adopted from outside of those mounts.
+			// A process with the host's mounts adopts the data plane.
 			b.serve(t)
 			load.wait(100)
 			load.stop()
@@ -94,8 +95,8 @@ func TestPrivateMounts(t *testing.T) {
 	}
 }
 
-// TestNoBPFFS starts culvert on a host, as far as it can see, on which nobody has mounted bpffs.
-// It mounts one, and where it may not, it says so and changes nothing.
+// TestNoBPFFS starts culvert where nobody has mounted bpffs, as far as it can see. It mounts one. If it may not, it says so
+// and changes nothing.
 func TestNoBPFFS(t *testing.T) {
 	l := up(t, "veth", lab.Options{Name: "nob2", StaticNeighbors: true})
 	node := nodeConfig(t, l, "rut")
@@ -107,15 +108,15 @@ func TestNoBPFFS(t *testing.T) {
 		if err != nil || strings.Count(string(out), "/link-to-") != 2 {
 			t.Errorf("attached on a host without bpffs: %v\n%s", err, out)
 		}
-		// With its mount namespace the bpffs is gone, and with it the data plane.
+		// The bpffs goes with its mount namespace, and the data plane goes with it.
 		wait(t, "the programs to go", func() bool {
 			return xdpProgram(t, l, "rut", "to-a") == 0 && xdpProgram(t, l, "rut", "to-b") == 0
 		})
 	})
 	t.Run("not allowed", func(t *testing.T) {
 		s := observe(t, l)
-		may := "setpriv --bounding-set -sys_admin --inh-caps -sys_admin"
-		argv := append(host, inMounts(bare, append(strings.Fields(may), program(), "attach", "-c", node, "to-a", "to-b")...)...)
+		withoutSysAdmin := "setpriv --bounding-set -sys_admin --inh-caps -sys_admin"
+		argv := append(host, inMounts(bare, append(strings.Fields(withoutSysAdmin), program(), "attach", "-c", node, "to-a", "to-b")...)...)
 		argv[0] = "/usr/bin/unshare"
 		s.refuse(t, refusal{args: argv, status: 1, says: "bpffs"})
 	})

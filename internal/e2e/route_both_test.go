@@ -10,8 +10,8 @@ import (
 	"culvert/internal/scion/scionpkt"
 )
 
-// TestBothStages has one process forward SCION and IP: each is counted under its own reason, and neither loses a
-// packet over restarts.
+// TestBothStages has one process forward SCION and IP. Each packet is counted under its own stage's reason, and neither stage
+// loses a packet over restarts.
 func TestBothStages(t *testing.T) {
 	r := newRouted(t, "rbth", lab.Options{})
 	as, err := r.lab.AS("rut")
@@ -41,7 +41,7 @@ func TestBothStages(t *testing.T) {
 	}
 	routeCheck(t, r.lab)
 	moved := r.count().since(r.begun)
-	// What is sent is added up a moment after it has gone.
+	// A packet is counted as sent a moment after it has left.
 	wait(t, "as many SCION packets sent as were forwarded", func() bool {
 		return r.streams[2].sent.Load() >= moved["fwd scion-br-transit"]
 	})

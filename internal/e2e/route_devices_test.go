@@ -12,8 +12,8 @@ import (
 	"culvert/internal/lab"
 )
 
-// TestRouteDeviceReplaced deletes an interface that packets leave by, and adds another of its name. What goes by the
-// others loses nothing, what went there goes nowhere else, and a restart takes the new interface.
+// TestRouteDeviceReplaced deletes an interface that packets leave by, and adds another one of the same name. Packets by other
+// interfaces are not lost, packets by that one do not go elsewhere, and a restarted process takes the new interface.
 func TestRouteDeviceReplaced(t *testing.T) {
 	r := newRouted(t, "rdev", lab.Options{})
 	r.newPort("to-c", 9)
@@ -27,7 +27,7 @@ func TestRouteDeviceReplaced(t *testing.T) {
 	for range 2 {
 		r.ip("link", "del", "to-c")
 		r.load.wait(400)
-		// There is no route any more: the kernel drops these and answers.
+		// Without the route, the kernel drops the packets and answers.
 		r.newPort("to-c", 9)
 		r.ip("route", "add", "100.64.0.0/24", "via", "198.18.9.2")
 		if second := r.arrivesAtC(); second == first {
@@ -61,7 +61,7 @@ func TestRouteDeviceReplaced(t *testing.T) {
 	toC.wantNone(t, r.sink) // the sink is behind to-b
 }
 
-// arrivesAtC waits until packets get to the far end of to-c, and returns its index.
+// arrivesAtC waits until packets arrive at the far end of to-c, and returns its interface index.
 func (r *routed) arrivesAtC() (index int) {
 	r.t.Helper()
 	received := func() (n uint64) {
@@ -79,15 +79,15 @@ func (r *routed) arrivesAtC() (index int) {
 	return index
 }
 
-// TestRouteDeviceRenamed renames the interfaces of a router under load. The program stays on them, and a process that
-// is told of the new names takes them over.
+// TestRouteDeviceRenamed renames the interfaces of a router under load. The program stays on them, and a process whose file
+// has the new names adopts the data plane.
 func TestRouteDeviceRenamed(t *testing.T) {
 	r := newRouted(t, "rren", lab.Options{})
 	p := serveRoute(t, r.lab, routeFile(t, "interfaces = ['to-a', 'to-b']\n"+smallRoute))
 	r.begin()
 	r.rises("fwd route")
 	r.ip("link", "set", "to-b", "name", "uplink")
-	r.load.wait(1000) // longer than it takes to look at the interfaces again
+	r.load.wait(1000) // longer than the period at which interfaces are checked
 	r.rises("fwd route")
 	routeCheck(t, r.lab)
 	if out := routeGet(t, r.lab, dst4); !strings.Contains(out, "dev uplink, by the mirror") {

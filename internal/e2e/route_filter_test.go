@@ -10,12 +10,12 @@ import (
 	"culvert/internal/lab"
 )
 
-// rules are those of one of the two programs that make them.
+// rules are rules of netfilter, as nft or iptables-legacy makes them.
 type rules struct {
 	name     string
 	add, del [][]string
-	says     string // of the table and the chain, in the refusal
-	// show has a line with the packets that the rule has counted: its number comes first, or after at.
+	says     string // the table and the chain, as the refusal names them
+	// show prints the counter of the rule. Its number comes first in a line, or after at.
 	show []string
 	at   string
 }
@@ -44,6 +44,7 @@ var ruleSets = []rules{
 	},
 }
 
+// all runs commands in the router.
 func (r *routed) all(lines [][]string) {
 	r.t.Helper()
 	for _, line := range lines {
@@ -51,7 +52,8 @@ func (r *routed) all(lines [][]string) {
 	}
 }
 
-// TestRouteNetfilterRefused does not start where rules are that forwarded packets would not pass, unless told to.
+// TestRouteNetfilterRefused wants culvert not to start where there are rules that forwarded packets would bypass, unless the
+// file says bypass_netfilter.
 func TestRouteNetfilterRefused(t *testing.T) {
 	for _, set := range ruleSets {
 		t.Run(set.name, func(t *testing.T) {
@@ -65,7 +67,7 @@ func TestRouteNetfilterRefused(t *testing.T) {
 			}
 			serveRoute(t, r.lab, routeFile(t, interfaces+smallRoute+"bypass_netfilter = true\n"))
 			if status := culvert(t, r.lab, "rut", "status"); !strings.Contains(status, set.says) {
-				t.Errorf("status does not say what is gone past:\n%s", status)
+				t.Errorf("status does not name the rule that is bypassed:\n%s", status)
 			}
 			r.begin()
 			r.rises("fwd route")
@@ -74,8 +76,8 @@ func TestRouteNetfilterRefused(t *testing.T) {
 	}
 }
 
-// TestRouteNetfilterComes adds a rule while packets flow: from some moment on all of them have to pass it, until it
-// is gone. None is lost over that.
+// TestRouteNetfilterComes adds a rule while packets flow. From some moment on, all packets pass the rule, until it is deleted.
+// No packet is lost.
 func TestRouteNetfilterComes(t *testing.T) {
 	for _, set := range ruleSets {
 		t.Run(set.name, func(t *testing.T) {
@@ -107,7 +109,7 @@ func TestRouteNetfilterComes(t *testing.T) {
 	}
 }
 
-// counted is how many packets have passed the rule.
+// counted returns how many packets the rule has counted.
 func (set rules) counted(r *routed) (n uint64) {
 	r.t.Helper()
 	out := r.command(set.show[0], set.show[1:]...)

@@ -15,13 +15,13 @@ import (
 	"culvert/internal/route/routeview"
 )
 
-// floodRoutes writes lines for 'ip -batch' that add or delete 50,000 routes, of all lengths of prefix, around those of
-// the streams.
+// floodRoutes writes lines for 'ip -batch' that add or delete 50,000 routes with prefixes of many lengths. They do not cover
+// the routes of the streams. It returns the path.
 func floodRoutes(t *testing.T, verb string) string {
 	t.Helper()
 	var b bytes.Buffer
 	for i := range 30_000 {
-		// 20.0.0.0/8 and on: /24, /25 and /32 by turns, each in a /24 of its own.
+		// From 20.0.0.0 on: /24, /25 and /32 in turn, each in a /24 of its own.
 		fmt.Fprintf(&b, "route %s %d.%d.%d.%d/%d via %s\n", verb, 20+i>>16, i>>8&255, i&255, 0, []int{24, 25, 32}[i%3], via4)
 	}
 	for i := range 20_000 {
@@ -32,13 +32,13 @@ func floodRoutes(t *testing.T, verb string) string {
 	return path
 }
 
-// batch has ip(8) carry out such lines, family by family: -batch knows no option in a line.
+// batch runs such lines with ip(8), the IPv6 ones apart, since a line of a batch cannot have -6.
 func (r *routed) batch(path string) {
 	r.t.Helper()
 	r.command("sh", "-c", `grep -v '^-6' "$0" | ip -batch - && sed -n 's/^-6 //p' "$0" | ip -6 -batch -`, path)
 }
 
-// TestRouteFlood adds and removes 50,000 routes while packets take one that stays.
+// TestRouteFlood adds and deletes 50,000 routes while packets take a route that stays.
 func TestRouteFlood(t *testing.T) {
 	r := newRouted(t, "rflo", lab.Options{})
 	p := serveRoute(t, r.lab, routeFile(t, "interfaces = ['to-a', 'to-b']\n[route]\nblocks4 = 32768\nblocks6 = 32768\n"))
@@ -78,7 +78,8 @@ func (r *routed) prefixes() int {
 	return 0
 }
 
-// TestRouteMirrorTooSmall has one block for each family: what does not fit asks the kernel, and that is said once.
+// TestRouteMirrorTooSmall has one block for each IP version. The program asks the kernel for what does not fit, and that is
+// logged once for each version.
 func TestRouteMirrorTooSmall(t *testing.T) {
 	r := newRouted(t, "rsma", lab.Options{})
 	r.ip("route", "add", "203.0.113.128/25", "via", via4)
@@ -93,6 +94,6 @@ func TestRouteMirrorTooSmall(t *testing.T) {
 	routeCheck(t, r.lab)
 	r.finish("fwd route", "fwd route-fib")
 	if n := strings.Count(p.out.String(), "larger than the mirror"); n != 2 {
-		t.Errorf("it is said %d times that the mirror is too small, want once for each family:\n%s", n, p.out.String())
+		t.Errorf("%d log lines say that the mirror is too small, want one for each IP version:\n%s", n, p.out.String())
 	}
 }

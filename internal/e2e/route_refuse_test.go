@@ -11,7 +11,7 @@ import (
 	"culvert/internal/lab"
 )
 
-// TestRouteBadInput wants one line for whatever cannot be, and nothing changed.
+// TestRouteBadInput has files and commands that must be refused. Each gives one line and changes nothing.
 func TestRouteBadInput(t *testing.T) {
 	l := up(t, "veth", lab.Options{Name: "rbad", StaticNeighbors: true, Forward: true})
 	as, err := l.AS("rut")
@@ -57,7 +57,7 @@ func TestRouteBadInput(t *testing.T) {
 	}
 }
 
-// TestRouteSecondRun leaves a router alone that is served.
+// TestRouteSecondRun starts culvert again on interfaces of a router that a process serves.
 func TestRouteSecondRun(t *testing.T) {
 	r := newRouted(t, "rsec", lab.Options{})
 	const ports = "interfaces = ['to-a', 'to-b']\n"
@@ -80,8 +80,8 @@ func TestRouteSecondRun(t *testing.T) {
 	r.finish("fwd route", "fwd route-fib")
 }
 
-// TestRouteAttached has the IP router without a process: the kernel is asked for each packet. A process takes it over,
-// and what it leaves is taken over by 'culvert attach'. Detached interfaces leave nothing.
+// TestRouteAttached has an IP router without a process, which asks the kernel about each packet. A process adopts it, and when
+// that has ended, 'culvert attach' does. Nothing of it is left after the interfaces were detached.
 func TestRouteAttached(t *testing.T) {
 	r := newRouted(t, "ratt", lab.Options{})
 	file := routeFile(t, "interfaces = ['to-a', 'to-b']\n"+smallRoute)
@@ -114,7 +114,7 @@ func TestRouteAttached(t *testing.T) {
 	}
 }
 
-// TestRouteDetachServed takes the interfaces away from a process, which ends then.
+// TestRouteDetachServed detaches the interfaces of a process, which ends then.
 func TestRouteDetachServed(t *testing.T) {
 	r := newRouted(t, "rdet", lab.Options{})
 	file := routeFile(t, "interfaces = ['to-a', 'to-b']\n"+smallRoute)

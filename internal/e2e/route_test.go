@@ -11,8 +11,8 @@ import (
 	"culvert/internal/lab"
 )
 
-// TestRouteRestartUnderLoad ends and kills the IP router's process and starts it again. The data plane forwards all
-// along, by the mirror or by asking the kernel, each packet arrives once, and the counters go on.
+// TestRouteRestartUnderLoad ends and kills the IP router's process and starts it again. The data plane forwards all the time,
+// by the mirror or by asking the kernel. Each packet arrives once, and the counters go on.
 func TestRouteRestartUnderLoad(t *testing.T) {
 	r := newRouted(t, "rrs", lab.Options{})
 	const metrics = "127.0.0.1:9441"
@@ -36,8 +36,7 @@ func TestRouteRestartUnderLoad(t *testing.T) {
 		r.rises("fwd route")
 	}
 	routeCheck(t, r.lab)
-	// A program that has just taken over knows of no devices yet, and then of some of them: it leaves the first packets
-	// to the kernel.
+	// A program that has just taken over does not know all devices yet. It leaves the first packets to the kernel.
 	r.finish("fwd route", "fwd route-fib", "pass route-off", "pass route-egress")
 	culvert(t, r.lab, "rut", "detach", "to-a", "to-b")
 	if left := pins(t, r.lab, "rut"); len(left) > 1 { // the directory itself may stay
@@ -45,7 +44,7 @@ func TestRouteRestartUnderLoad(t *testing.T) {
 	}
 }
 
-// wantMetric wants a line of the metrics that are served in the router to begin so.
+// wantMetric wants a line that begins with begin among the router's metrics, and its value not to be 0.
 func wantMetric(t *testing.T, l *lab.Lab, addr, begin string) {
 	t.Helper()
 	series, err := scrape(l, "rut", addr, begin)
@@ -55,7 +54,7 @@ func wantMetric(t *testing.T, l *lab.Lab, addr, begin string) {
 	}
 }
 
-// TestRouteGet asks the binary for every kind of address while it runs.
+// TestRouteGet runs 'culvert route get' for every kind of address.
 func TestRouteGet(t *testing.T) {
 	r := newRouted(t, "rget", lab.Options{})
 	r.ip("route", "add", "blackhole", "192.0.2.0/24")

@@ -18,8 +18,8 @@ import (
 	"culvert/internal/scion/scionplane"
 )
 
-// TestInterfacesReplaced takes the interfaces away from under a router and gives it new ones of the
-// same names. Keys and counters stay: it is the same namespace, as its cookie says, and the names are the same.
+// TestInterfacesReplaced replaces the interfaces of a router by new ones of the same names while it has no process. Keys and
+// counters stay, because the network namespace, by its cookie, and the names are the same.
 func TestInterfacesReplaced(t *testing.T) {
 	b := newBetween(t, lab.Options{Name: "rep"})
 	id := b.as.RouterID
@@ -52,8 +52,8 @@ func TestInterfacesReplaced(t *testing.T) {
 	}
 }
 
-// replaceInterface deletes an interface of a lab and makes another with its name and addresses,
-// whose far end is in the same namespace.
+// replaceInterface deletes an interface of a lab and makes another one with its name and addresses. The far end is in the same
+// namespace.
 func replaceInterface(t *testing.T, l *lab.Lab, ns, name string) {
 	t.Helper()
 	n, err := l.Namespace(ns)
@@ -86,7 +86,8 @@ func replaceInterface(t *testing.T, l *lab.Lab, ns, name string) {
 	}))
 }
 
-// TestInterfaceReplacedUnderRouter replaces an interface under a process, which attaches to the new one by itself and sends by it.
+// TestInterfaceReplacedUnderRouter replaces an interface twice while a process serves the router. The process attaches to the
+// new interface and uses it once a neighbor is there.
 func TestInterfaceReplacedUnderRouter(t *testing.T) {
 	b := newBetween(t, lab.Options{Name: "rpu"})
 	p := b.serve(t)
@@ -100,7 +101,7 @@ func TestInterfaceReplacedUnderRouter(t *testing.T) {
 			return xdpProgram(t, b.lab, "rut", "to-b") != 0 && xdpProgram(t, b.lab, "rut", "to-b") == xdpProgram(t, b.lab, "rut", "to-a")
 		})
 	}
-	// The neighbor is not behind it any more, until somebody says that it is.
+	// Nobody answers for the neighbor at the new interface, so a permanent entry is needed.
 	var index int
 	running := plane(t, b.lab, "rut")
 	check(t, b.lab.Do("rut", func() error {

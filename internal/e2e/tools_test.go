@@ -13,7 +13,7 @@ import (
 	"culvert/internal/stats"
 )
 
-// tool runs one of SCION's programs and looks for texts in what it writes.
+// tool runs one of SCION's programs and wants texts in its output.
 func tool(t *testing.T, l *lab.Lab, ns string, argv []string, texts ...string) {
 	t.Helper()
 	out, err := l.Run(t.Context(), ns, argv...)
@@ -30,7 +30,7 @@ func tool(t *testing.T, l *lab.Lab, ns string, argv []string, texts ...string) {
 
 const (
 	pings = 5
-	// pingSize is in bytes, and no packet of the control plane is in its size class.
+	// pingSize is in bytes. No packet of the control plane is in its size class.
 	pingSize  = 5000
 	pingClass = 7 // 4096 to 8191 bytes
 )
@@ -41,7 +41,7 @@ func ping(t *testing.T, l *lab.Lab, from, to string, size int) {
 		fmt.Sprintf("%d packets transmitted, %d received, 0%% packet loss", pings, pings))
 }
 
-// sent is how many packets of pingSize a router's fast path has sent on a link, by traffic type.
+// sent returns how many packets of pingSize a router's fast path has sent on a link, by traffic type.
 func sent(t *testing.T, p *datapath.Instance, link string) [stats.TrafficTypes]uint64 {
 	t.Helper()
 	links, err := scionplane.Of(p).LinkCounters()
@@ -53,8 +53,8 @@ func sent(t *testing.T, p *datapath.Instance, link string) [stats.TrafficTypes]u
 	return n
 }
 
-// TestTools runs the real programs of SCION through culvert in the middle and through culvert
-// everywhere, and wants exactly their packets on the fast path.
+// TestTools runs SCION's programs through culvert in the middle and through culvert everywhere, and wants exactly their
+// packets in the counters of the fast path.
 func TestTools(t *testing.T) {
 	all := map[string]lab.Router{"as1": lab.Culvert, "as2": lab.Culvert, "as3": lab.Culvert}
 	for name, o := range map[string]lab.Options{
@@ -75,7 +75,7 @@ func TestTools(t *testing.T) {
 			tool(t, l, "as1", []string{"scion", "traceroute", "1-ff00:0:3," + loopback},
 				"IfID=102", "IfID=201", "IfID=203", "IfID=302")
 			ping(t, l, "as1", "1-ff00:0:3,"+loopback, 100)
-			// The hosts' neighbors are known after the first packets, which take the slow path.
+			// The first packets take the slow path, which resolves the hosts' neighbors.
 			ping(t, l, "as1h", host, 100)
 
 			middle := plane(t, l, "as2")

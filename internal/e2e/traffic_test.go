@@ -137,7 +137,7 @@ type steadyLoad struct {
 	t       *testing.T
 	streams []*stream
 	rounds  atomic.Uint64
-	// breathless says that there is no pause between rounds.
+	// breathless says that rounds follow each other without a pause.
 	breathless atomic.Bool
 	quit       chan struct{}
 	done       chan error
@@ -216,7 +216,7 @@ func (s *stream) send(fd int) error {
 	}
 }
 
-// wait waits until so many more rounds have been sent.
+// wait waits until the given number of further rounds has been sent.
 func (l *steadyLoad) wait(rounds uint64) {
 	l.t.Helper()
 	want := l.rounds.Load() + rounds
