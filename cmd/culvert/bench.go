@@ -124,18 +124,18 @@ row by name.`,
 	canPrintJSON(cmd, &asJSON)
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
-	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how often each row is measured (default: the scenario's)")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "measure each row `N` times (default: the scenario's)")
 	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"how long a round of a row takes, of ndr a trial (default: the scenario's)")
-	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: name of the lab (default scion3)")
-	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to measure, separated by commas (default all, for ndr and latency some)")
+		"a round of a row, of ndr a trial, takes `SECONDS` (default: the scenario's)")
+	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: use the lab `NAME` (default scion3)")
+	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "measure only the rows `ROW,...` (default all, for ndr and latency some)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
-		"veth, ndr, latency: frame lengths in bytes, without the frame check sequence, min for the shortest SCION packet, or for ndr imix, "+
-			"separated by commas (default: the scenario's)")
+		"veth, ndr, latency: frame lengths `BYTES,...` without the frame check sequence, min for the shortest SCION packet, or for ndr imix "+
+			"(default: the scenario's)")
 	cmd.Flags().IntSliceVar(&o.CPUs, "cpus", nil,
-		"veth: CPUs for generator, device and sink, 1 or 2, separated by commas (default 1, and 2 with 138 bytes)")
+		"veth: number of CPUs `N,...` for generator, device and sink, 1 or 2 (default 1, and 2 with 138 bytes)")
 	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil,
-		"route, filter, lb: groups of rows to measure, or beginnings of their names up to a dash, separated by commas (default all)")
+		"route, filter, lb: measure only the groups of rows `GROUP,...`, or those whose names begin so, up to a dash (default all)")
 	completeFlag(cmd, "rows", benchRows)
 	completeFlag(cmd, "groups", fixed(slices.Concat(routerun.Groups(), filterrun.Groups(), lbrun.Groups())...))
 	completeFlag(cmd, "cpus", fixed("1", "2"))

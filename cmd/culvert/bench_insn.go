@@ -49,10 +49,10 @@ kernels are those of the file, as long as Debian has them.`,
 		},
 	}
 	canPrintJSON(cmd, &o.JSON)
-	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "lines of kernels, separated by commas (default 6.1,6.12)")
-	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "rows to count, separated by commas (default all)")
-	cmd.Flags().StringVar(&o.Baseline, "baseline", "", "compare with this file")
-	cmd.Flags().StringVar(&o.WriteTo, "write-baseline", "", "write this file, from the newest kernels")
+	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "use the kernels of lines `LINE,...` (default 6.1,6.12)")
+	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "count only the rows `ROW,...` (default all)")
+	cmd.Flags().StringVar(&o.Baseline, "baseline", "", "compare with `FILE`")
+	cmd.Flags().StringVar(&o.WriteTo, "write-baseline", "", "write the baseline `FILE`, from the newest kernels")
 	completeFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
 	completeFlag(cmd, "rows", func([]string) []string { return insn.Rows() })
 	completeFileFlag(cmd, "baseline", "json")

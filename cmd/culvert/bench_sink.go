@@ -57,9 +57,9 @@ drivers take the link down for a moment when it is attached or detached.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Flows, "flows", 65536, "number of flows; each takes about 200 bytes of kernel memory")
-	f.Uint16Var(&o.Port, "port", 0, "count UDP packets for this port instead of stamped ones")
-	f.Float64Var(&seconds, "seconds", 0, "how long to count (default until Ctrl-C)")
+	f.IntVar(&o.Flows, "flows", 65536, "expect `N` flows; each takes about 200 bytes of kernel memory")
+	f.Uint16Var(&o.Port, "port", 0, "count UDP packets for `PORT` instead of stamped ones")
+	f.Float64Var(&seconds, "seconds", 0, "count for `SECONDS` (default until Ctrl-C)")
 	canPrintJSON(cmd, &asJSON)
 	return cmd
 }

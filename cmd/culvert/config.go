@@ -5,114 +5,115 @@ package main
 // aboutConfig describes the configuration file, for 'culvert run --help' and culvert.toml(5).
 const aboutConfig = `The file is TOML:
 
-  mode = "native"                 # or "generic", for drivers without native XDP
+  mode = "native"                 # "generic" for drivers without native XDP
   interfaces = ["eth1", "eth2"]   # default: those of the SCION router
-  name = "edge"                   # without [scion]; default: culvert
-  metrics = "127.0.0.1:9441"      # serves metrics; without [scion]
-  missing = "wait"                # or "refuse" to start without one of the interfaces, as with [scion]
-  detached = "exit"               # or "attach", or with [scion] "stay", the default there: when detached by hand
+  name = "edge"                   # of the data plane, without [scion]; default: culvert
+  metrics = "127.0.0.1:9441"      # serves metrics there, without [scion]; default: none
+  missing = "wait"                # for interfaces that do not exist yet; "refuse": do not
+                                  # start without them, which [scion] always does
+  detached = "exit"               # what the process does after its data plane was detached
+                                  # by hand; "attach": attaches it again; "stay", the default
+                                  # with [scion]: goes on with the slow path
 
-  [workers]                       # CPUs to spread packets over; default: none
+  [workers]                       # CPUs to spread SCION packets over; default: none
   cpus = "1-3"
-  queue = 2048                    # packets that may wait for each, the default
+  queue = 2048                    # packets that may wait for each CPU; this is the default
 
   [scion]
   config = "/etc/scion/br.toml"   # the SCION router's own file
-  link_interfaces = "strict"      # by which its links' datagrams are taken;
-                                  # "loose": by any
-  bfd_min_ttl = 0                 # least TTL of BFD packets; default: any
-  debug_http = false              # true: serve the profiler over HTTP, and let it
-                                  # change the log level
+  link_interfaces = "strict"      # take a link's datagrams only by the interface that leads
+                                  # to its far end; "loose": by any
+  bfd_min_ttl = 0                 # least TTL of BFD packets; 0: any
+  debug_http = false              # true: serve the profiler over HTTP, and let HTTP
+                                  # requests change the log level
 
   [route]                         # the IP router
-  bypass_netfilter = false        # true: start in spite of netfilter's rules
-  mirror = true                   # false: ask the kernel for every packet
-  blocks4 = 16384                 # size of the mirror in KiB, beside its first
-  blocks6 = 98304                 # level; these are the defaults
+  bypass_netfilter = false        # true: start though forwarded packets bypass netfilter's rules
+  mirror = true                   # false: ask the kernel about every packet
+  blocks4 = 16384                 # size of the mirror in KiB for IPv4 and for IPv6, without
+  blocks6 = 98304                 # its first level; these are the defaults
 
-  [filter]                        # the packet filter: what is not in the file any
-                                  # more goes, what was made by hand stays
-  [[filter.rule]]                 # in the order in which they are asked
-  name = "dns"                    # its counters go by it
+  [filter]                        # the packet filter
+  [[filter.rule]]                 # rules apply in this order
+  name = "dns"                    # the counters belong to the name
   action = "limit"                # drop, pass, count or limit
-  expression = "udp port 53"      # of libpcap; default: every packet
-  # program = "dns.ddd"           # or a file: expression, or tcpdump -ddd, -dd
+  expression = "udp port 53"      # in libpcap's language; default: every packet
+  # program = "dns.ddd"           # or a file with an expression, or what tcpdump -ddd or -dd prints
   interfaces = ["eth1"]           # default: all
-  src = ["@bad", "!@good"]        # sets that source and destination are in or
-  dst = "@ours"                   # not in
-  rate = "1kpps"                  # of limit; also 500kB/s, 10Mbit/s
-  per = "src/24,48"               # default: one rate for the rule
-  burst = 200                     # packets, or bytes as "64kB"
-  entries = 100000                # addresses to keep in mind at least
-  # all = true                    # has to be said to drop every packet
+  src = ["@bad", "!@good"]        # sets that the source is in, or with ! is not in
+  dst = "@ours"                   # the same for the destination
+  rate = "1kpps"                  # for limit; also 500kB/s, 10Mbit/s
+  per = "src/24,48"               # each such prefix has a rate of its own; default: one rate
+  burst = 200                     # packets, or with a unit as in "64kB" bytes
+  entries = 100000                # keep rates of at least so many addresses
+  # all = true                    # needed for a rule that drops every packet
 
   [[filter.set]]
   name = "bad"
   type = "prefix"                 # or "endpoint": addresses with ports
-  file = "bad.txt"                # see 'culvert filter set --help'; or
-  # entries = ["192.0.2.0/24"]    # neither: entries are added by hand
-  timeout = "12h"                 # of entries without their own
+  file = "bad.txt"                # see 'culvert filter set add --help'
+  # entries = ["192.0.2.0/24"]    # instead of a file; without both, entries are added by hand
+  timeout = "12h"                 # for entries without their own; default: no timeout
 
   [[filter.protect]]              # see 'culvert filter protect --help'
   address = "192.0.2.1:80"
-  forwarded = false
-  # mss = 1440                    # with forwarded
-  # wscale = 7
+  forwarded = false               # true: the service is behind this host
+  # mss = 1440                    # with forwarded: the service's largest segment
+  # wscale = 7                    # with forwarded: the service's window scale
 
-  [lb]                       # the load balancer; see 'culvert lb --help'
-  ring_size = 65537               # a prime: 100 times the backends of a VIP or
-                                  # more
-  flows = 1048576                 # flows to keep in mind
-  insert_rate = 200000            # new ones a second
-  vips = 256                      # VIPs, and backends of all of them, to leave
-  backends = 16384                # room for
-  source4 = "10.200.0.0/16"       # outer source of packets to backends, an
-  source6 = "fd00:200::/64"       # address of it for each flow; default: as the
-                                  # routing table says
-  # seed = "text"                 # the same on all balancers of a VIP, and a
-                                  # secret; default: see 'culvert lb seed'
-  tcp_timeout = "15m"             # how long a flow stays in mind without a
-  udp_timeout = "3m"              # packet
-  syn_timeout = "1m"              # and one of a single packet
-  unclaimed = "reject"            # what is to a VIP's address and no VIP's, if the
-                                  # kernel would forward it; "drop", or "pass"
-                                  # Numbers and times are the defaults.
+  [lb]                            # the load balancer, see 'culvert lb --help'. Numbers and
+                                  # times in this table are the defaults.
+  ring_size = 65537               # a prime, at least 100 times the backends of a VIP
+  flows = 1048576                 # entries of the flow table
+  insert_rate = 200000            # new entries a second
+  vips = 256                      # room for VIPs,
+  backends = 16384                # and for the backends of all VIPs together
+  source4 = "10.200.0.0/16"       # outer sources of packets to backends, one address for each
+  source6 = "fd00:200::/64"       # flow; default: the source that the routing table gives
+  # seed = "text"                 # secret, and the same on all load balancers of a VIP;
+                                  # default: see 'culvert lb seed'
+  tcp_timeout = "15m"             # a flow's entry ends so long after its last packet
+  udp_timeout = "3m"
+  syn_timeout = "1m"              # the same for flows of a single packet
+  unclaimed = "reject"            # packets to a VIP's address that are for no VIP, if the kernel
+                                  # would forward them; "drop" drops, "pass" passes them
+
   [[lb.vip]]
-  address = "192.0.2.1:80"        # without a port: all of them
+  address = "192.0.2.1:80"        # without a port: all ports
   protocol = "tcp"                # or "udp"
-  hash = "flow"                   # or "source": one backend for a client, or
-                                  # "source-port": one for a client's port
-  on_failure = "keep"             # or "move" flows of a backend that fails
-  encapsulation = "ipip"          # or "gue", "l2": of backends without their own
-  # vlans = [100]                 # to answer on beside those of the host's devices
+  hash = "flow"                   # "source": one backend for all flows of a client;
+                                  # "source-port": for all of a client's port
+  on_failure = "keep"             # "move": move the flows of a backend that fails
+  encapsulation = "ipip"          # or "gue", "l2"; backends may have their own
+  # vlans = [100]                 # answer on these beside the VLANs of the host's devices
   # quic_server_id = 2            # bytes of server ID in connection IDs (QUIC-LB)
-  # quic_config = 0               # config rotation of such connection IDs
+  # quic_config = 0               # config rotation of these connection IDs
 
-  [lb.vip.check]             # without it all backends are taken to live
+  [lb.vip.check]                  # without this table all backends count as up
   type = "http"                   # or "https", "tcp", "udp"
   # port = 8080                   # default: the VIP's
-  interval = "1s"                 # a failure is found within it
+  interval = "1s"                 # a failure is found within this time
   timeout = "500ms"
-  rise = 2                        # answers that bring a backend back
-  fall = 2                        # failures that take it out
-  path = "/health"                # of http and https, with host and status
+  rise = 2                        # answers in a row after which a backend is up
+  fall = 2                        # failures in a row after which it is down
+  path = "/health"                # path, host and status are for http and https
   # host = "www"
   status = "200-399"
-  # send = "PING"                 # of tcp and udp
-  # expect = "PONG"               # what the answer begins with
+  # send = "PING"                 # send and expect are for tcp and udp
+  # expect = "PONG"               # the answer must begin with this
 
   [[lb.vip.backend]]
-  address = "10.0.0.11"           # of either family, but for l2
-  weight = 1                      # share of new flows; 0 drains
+  address = "10.0.0.11"           # IPv4 or IPv6; for l2 of the VIP's family
+  weight = 1                      # share of new flows; 0: none
   # encapsulation = "gue"
   # gue_port = 6080
   # server_id = "0102"            # with quic_server_id
 
-  [lb.bgp]                   # announces VIPs with a backend in service
+  [lb.bgp]                        # announces the addresses of VIPs with a backend in service
   asn = 65001
   router_id = "10.0.0.1"
   hold_time = "9s"
-  # graceful_restart = "60s"      # routers keep the VIPs so long while culvert is restarted
+  # graceful_restart = "60s"      # neighbors keep the routes so long while culvert restarts
   # communities = ["65001:100"]
   # med = 10
 
@@ -120,17 +121,18 @@ const aboutConfig = `The file is TOML:
   address = "10.0.0.254"
   asn = 65000
   # local_address = "10.0.0.1"
-  # password_file = "bgp.secret"  # TCP MD5; the file's mode is 0600. Or password = "secret", if
-                                  # this file's is
-  # ttl_security = true           # GTSM: both sides send TTL 255 and take no other
-  # multihop = 2                  # TTL to a router that is not on the link
+  # password_file = "bgp.secret"  # TCP MD5; the file's mode must be 0600
+  # password = "secret"           # instead, if the mode of this file is 0600
+  # ttl_security = true           # GTSM: both sides send TTL 255 and accept no other
+  # multihop = 2                  # TTL to a neighbor that is not on the link
   # next_hop4 = "10.0.0.1"        # default: the session's own address
   # next_hop6 = "fd00::1"
 
-One of [scion], [route], [filter] and [lb] must be there. Without [scion]
-interfaces must be named. Relative paths start at the file's directory.
+At least one of [scion], [route], [filter] and [lb] is needed. Without [scion],
+interfaces are needed too. Relative paths start at the file's directory.
 
-Rules of the file stand together. Those made by 'culvert filter add' stay when
-the file is read again: in front of the file's or behind them, as they were. A
-name is the file's or was made by hand, not both; what is the same in both
-becomes the file's. It is the same with VIPs, and with backends of each.`
+When the file is read again, what came from it before and is not in it any more
+goes, and what was made by hand stays. The file's rules are one block: rules made
+by 'culvert filter add' stay in front of it or behind it. A rule of the file and
+another one made by hand cannot have the same name; one that is the same in both
+becomes the file's. The same holds for VIPs, and for the backends of each VIP.`

@@ -66,12 +66,12 @@ func setRefs([]string) []string {
 // ruleFlags adds flags for the parts of a rule other than action, rate and expression.
 func ruleFlags(cmd *cobra.Command, s *filter.Spec, file *string) {
 	f := cmd.Flags()
-	f.StringArrayVar(&s.Src, "src", nil, "set for the source: @NAME, !@NAME; may be repeated")
-	f.StringArrayVar(&s.Dst, "dst", nil, "set for the destination: @NAME, !@NAME")
-	f.StringVarP(file, "file", "f", "", "file with an expression or a program")
-	f.StringVar(&s.Per, "per", "", "what has a rate of its own: src, dst, src/24,48")
-	f.StringVar(&s.Burst, "burst", "", "packets or bytes that may come in at once")
-	f.IntVar(&s.Entries, "entries", 0, "how many addresses have a rate of their own, at least")
+	f.StringArrayVar(&s.Src, "src", nil, "the source is in `SET`, @NAME, or not in it, !@NAME; may be repeated")
+	f.StringArrayVar(&s.Dst, "dst", nil, "the destination is in `SET`, @NAME, or not in it, !@NAME; may be repeated")
+	f.StringVarP(file, "file", "f", "", "read the expression, or a program, from `FILE`")
+	f.StringVar(&s.Per, "per", "", "what has a rate of its own: `KEY` is src, dst, or with prefix lengths src/24,48")
+	f.StringVar(&s.Burst, "burst", "", "let through `SIZE` packets or bytes, as 64kB, at once")
+	f.IntVar(&s.Entries, "entries", 0, "keep rates of at least `N` addresses")
 	f.BoolVar(&s.All, "all", false, "confirm that the rule drops every packet")
 	completeFlag(cmd, "src", setRefs)
 	completeFlag(cmd, "dst", setRefs)

@@ -66,9 +66,9 @@ stay as they are then.`,
 			return filterError(node.AddRule(on, spec, at, replace, cmd.OutOrStdout()))
 		},
 	}
-	cmd.Flags().StringVar(&spec.Name, "name", "", "name of the rule (default rule1, rule2 and so on)")
+	cmd.Flags().StringVar(&spec.Name, "name", "", "call the rule `NAME` (default rule1, rule2 and so on)")
 	cmd.Flags().BoolVar(&at.First, "first", false, "in front of all rules")
-	cmd.Flags().StringVar(&at.Before, "before", "", "in front of the rule of that name")
+	cmd.Flags().StringVar(&at.Before, "before", "", "put the rule in front of the rule `NAME`")
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace the rule --name and keep its counters")
 	completeFlag(cmd, "name", func([]string) []string { return node.FilterRules() })
 	completeFlag(cmd, "before", func([]string) []string { return node.FilterRules() })

@@ -45,8 +45,8 @@ router no service on another host can be protected: what that forwards meets no 
 		},
 	}
 	cmd.Flags().BoolVar(&s.Forwarded, "forwarded", false, "the service is on another host")
-	cmd.Flags().Uint16Var(&s.MSS, "mss", 0, "with --forwarded: largest segment it takes (default 1460)")
-	cmd.Flags().Uint8Var(&s.WindowScale, "wscale", 0, "with --forwarded: shift of its windows (default 7)")
+	cmd.Flags().Uint16Var(&s.MSS, "mss", 0, "with --forwarded: the service takes segments of up to `BYTES` (default 1460)")
+	cmd.Flags().Uint8Var(&s.WindowScale, "wscale", 0, "with --forwarded: the service scales its windows by `SHIFT` bits (default 7)")
 	onFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }

@@ -42,9 +42,9 @@ file with a bad line is refused as a whole.`,
 // setFlags adds the flags of commands that add entries to a set.
 func setFlags(cmd *cobra.Command, c *node.SetChange) {
 	f := cmd.Flags()
-	f.StringVarP(&c.File, "file", "f", "", "file with entries, - for standard input")
-	f.StringVar(&c.Timeout, "timeout", "", "how long entries stay: 90s, 10m, 1d (default: without end)")
-	f.StringVar(&c.Type, "type", "", "what a new set has: prefix (default) or endpoint")
+	f.StringVarP(&c.File, "file", "f", "", "read the entries from `FILE`, - for standard input")
+	f.StringVar(&c.Timeout, "timeout", "", "entries stay for `TIME`: 90s, 10m, 1d (default: until they are deleted)")
+	f.StringVar(&c.Type, "type", "", "`TYPE` of a new set's entries: prefix (default) or endpoint")
 	completeFileFlag(cmd, "file", "")
 	completeFlag(cmd, "type", fixed("prefix", "endpoint"))
 	onFlag(cmd, &c.On, node.RoutersHere)

@@ -45,7 +45,7 @@ With -j, an object with the members:
 			return filterError(filterview.Top(cmd.Context(), o))
 		},
 	}
-	cmd.Flags().StringVar(&o.By, "by", "src", "count by src, dst, prefix or port")
+	cmd.Flags().StringVar(&o.By, "by", "src", "count by `KEY`: src, dst, prefix or port")
 	cmd.Flags().IntVarP(&o.Count, "count", "n", 20, "show `N` talkers at most")
 	cmd.Flags().BoolVar(&o.Once, "once", false, "write one list and end")
 	canPrintJSON(cmd, &o.JSON)

@@ -54,8 +54,8 @@ func newGuestTestCmd() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "lines of kernels, separated by commas (default 6.1,6.12)")
-	cmd.Flags().StringSliceVar(&o.Programs, "program", nil, "programs of this machine that the tests call, with their libraries")
+	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "use the kernels of lines `LINE,...` (default 6.1,6.12)")
+	cmd.Flags().StringSliceVar(&o.Programs, "program", nil, "add the programs `PROGRAM,...` of this machine, which the tests call, with their libraries")
 	completeFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
 	return cmd
 }

@@ -67,17 +67,17 @@ func newLabUpCmd() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Name, "name", "", "name of the lab (default the topology's name)")
-	f.IntVar(&o.MTU, "mtu", 1500, "MTU of the veths in bytes")
+	f.StringVar(&o.Name, "name", "", "call the lab `NAME` (default the topology's name)")
+	f.IntVar(&o.MTU, "mtu", 1500, "the veths have an MTU of `BYTES`")
 	f.BoolVar(&o.IPv6, "ipv6", false, "carry SCION over IPv6")
 	f.BoolVar(&o.StaticNeighbors, "static-neighbors", false, "veth, filter: add permanent neighbor entries")
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
-	f.StringVar(&culvert, "culvert", "", "who runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
+	f.StringVar(&culvert, "culvert", "", "`WHO` runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
-	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval of the BFD sessions (default 200ms)")
-	f.StringVar(&routes, "routes", "full", "bgp: how many prefixes to announce: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
+	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval `TIME` of the BFD sessions (default 200ms)")
+	f.StringVar(&routes, "routes", "full", "bgp: announce `N` prefixes: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
 	f.BoolVar(&o.Plain, "plain", false, "bgp: add the routes to the kernel with ip, without BGP")
-	f.DurationVar(&o.Timeout, "timeout", 0, "how long to wait for paths (scion3), or for each step (default 5m)")
+	f.DurationVar(&o.Timeout, "timeout", 0, "wait `TIME` at most for paths (scion3), or for each step (default 5m)")
 	return cmd
 }
 
@@ -212,6 +212,6 @@ let the checks of a load balancer fail.`,
 			return labError(lab.ServeWeb(cmd.Context(), listen, args[0]))
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", ":80", "address and port to listen on")
+	cmd.Flags().StringVar(&listen, "listen", ":80", "listen on `ADDRESS:PORT`")
 	return cmd
 }

@@ -34,10 +34,10 @@ type backendFlags struct {
 
 func (b *backendFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Int64Var(&b.weight, "weight", 1, "share of new flows, 0 to 65535; 0 for none")
-	f.StringVar(&b.encap, "encap", "", "how packets are sent to it: ipip, gue or l2 (default: that of the VIP)")
-	f.Uint16Var(&b.guePort, "gue-port", lb.GUEPort, "UDP port of GUE")
-	f.StringVar(&b.serverID, "server-id", "", "hexadecimal server ID in QUIC connection IDs")
+	f.Int64Var(&b.weight, "weight", 1, "share `N` of new flows, 0 to 65535; 0 for none")
+	f.StringVar(&b.encap, "encap", "", "send packets to it by `ENCAP`: ipip, gue or l2 (default: that of the VIP)")
+	f.Uint16Var(&b.guePort, "gue-port", lb.GUEPort, "UDP `PORT` of GUE")
+	f.StringVar(&b.serverID, "server-id", "", "hexadecimal server `ID` in QUIC connection IDs")
 	completeFlag(cmd, "encap", fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
 }
 

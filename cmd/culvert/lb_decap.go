@@ -46,10 +46,10 @@ accepts every sender, with a warning.`,
 			return decap.Attach(args, f, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().IntVar(&f.GUEPort, "gue-port", decapplane.DefaultGUEPort, "UDP port of GUE")
-	cmd.Flags().StringArrayVar(&f.From, "from", nil, "prefix that balancers send from (outer source), or any; may be repeated")
-	cmd.Flags().StringArrayVar(&f.VIP, "vip", nil, "address that clients send to (inner destination); may be repeated")
-	cmd.Flags().StringArrayVar(&f.Local, "local", nil, "address that balancers send to (outer destination; default: all of this host)")
+	cmd.Flags().IntVar(&f.GUEPort, "gue-port", decapplane.DefaultGUEPort, "UDP `PORT` of GUE")
+	cmd.Flags().StringArrayVar(&f.From, "from", nil, "`PREFIX` that balancers send from (outer source), or any; may be repeated")
+	cmd.Flags().StringArrayVar(&f.VIP, "vip", nil, "`ADDRESS` that clients send to (inner destination); may be repeated")
+	cmd.Flags().StringArrayVar(&f.Local, "local", nil, "`ADDRESS` that balancers send to (outer destination; default: all of this host); may be repeated")
 	cmd.Flags().BoolVar(&f.Generic, "generic", false, "attach in generic mode, for drivers without native XDP")
 	return cmd
 }

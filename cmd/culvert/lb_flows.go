@@ -51,8 +51,8 @@ state and idle_seconds. With --totals and -j:
 			return lbview.Flows(o, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&backend, "backend", "", "only flows of the backend of that address")
-	cmd.Flags().StringVar(&client, "client", "", "only flows from an address or prefix")
+	cmd.Flags().StringVar(&backend, "backend", "", "only flows of the backend `ADDRESS`")
+	cmd.Flags().StringVar(&client, "client", "", "only flows from the address or `PREFIX`")
 	cmd.Flags().IntVarP(&o.Limit, "count", "n", 0, "list `N` flows at most, 0 for all")
 	cmd.Flags().BoolVar(&o.Count, "totals", false, "count them by VIP and backend")
 	canPrintJSON(cmd, &o.JSON)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command culvert carries packets under the Linux network stack.
+// Command culvert forwards, filters and balances packets in XDP.
 package main
 
 import (
@@ -103,8 +103,11 @@ func needVerb(cmd *cobra.Command, _ []string) error {
 
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "culvert",
-		Short:         "carry packets under the Linux network stack",
+		Use:   "culvert",
+		Short: "forward, filter and balance packets in XDP",
+		Long: `Forward, filter and balance packets in XDP, in the driver, before the Linux
+network stack sees them. culvert is a SCION border router, an IP router, a packet
+filter and a layer-4 load balancer, each alone or together with others.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          usageArgs(cobra.NoArgs),

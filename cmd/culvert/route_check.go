@@ -50,7 +50,7 @@ With -j, an object with the members:
 		},
 	}
 	onFlag(cmd, &o.Name, node.IPRouters)
-	cmd.Flags().IntVar(&o.Samples, "samples", routeview.DefaultSamples, "addresses of each family to ask the kernel for")
+	cmd.Flags().IntVar(&o.Samples, "samples", routeview.DefaultSamples, "ask the kernel for `N` addresses of each family")
 	canPrintJSON(cmd, &asJSON)
 	return cmd
 }

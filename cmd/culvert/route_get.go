@@ -63,7 +63,7 @@ With -j, an object with the members:
 		},
 	}
 	onFlag(cmd, &o.Name, node.IPRouters)
-	cmd.Flags().StringVar(&from, "from", "", "address that the packet comes from")
+	cmd.Flags().StringVar(&from, "from", "", "the packet comes from `ADDRESS`")
 	incomingFlag(cmd, &o.In)
 	canPrintJSON(cmd, &asJSON)
 	return cmd
