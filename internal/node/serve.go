@@ -105,7 +105,7 @@ func (u *up) serveStages(ctx context.Context, log *slog.Logger) error {
 // refreshPeriod is how often the state of interfaces is read that changes without a notification.
 const refreshPeriod = time.Second
 
-// refresh refreshes an instance until ctx ends. It logs each error once.
+// refresh refreshes an instance until ctx ends. It logs an error unless it equals the one before.
 func refresh(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
 	tick := time.NewTicker(refreshPeriod)
 	defer tick.Stop()
