@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,7 +137,7 @@ func (b *commitBed) state(inst *datapath.Instance) lb.State {
 	return s
 }
 
-// tables prints what the programs know of VIPs, rings and backends, and the names of the filter's rules.
+// tables prints what the programs know of VIPs, rings, backends and rules.
 func (b *commitBed) tables() string {
 	b.t.Helper()
 	inst := b.open()
@@ -160,9 +161,7 @@ func (b *commitBed) tables() string {
 	}
 	f, err := filterplane.Read(inst)
 	b.must(err)
-	for _, r := range f.Rules {
-		text += "rule " + r.Name + "\n"
-	}
+	text += fmt.Sprintf("%+v\n", f.Rules)
 	return text
 }
 
@@ -210,9 +209,9 @@ func lbTable(ringSize int, backends ...string) string {
 	return text
 }
 
-// countRule is a rule that counts packets of an interface.
-func countRule(iface string) string {
-	return "[[filter.rule]]\nname = \"r\"\naction = \"count\"\ninterfaces = [\"" + iface + "\"]\nexpression = \"icmp\"\n"
+// countRule is a rule that counts TCP packets that come in by an interface.
+func countRule(name, iface string) string {
+	return fmt.Sprintf("[[filter.rule]]\nname = %q\naction = \"count\"\ninterfaces = [%q]\nexpression = \"tcp\"\n", name, iface)
 }
 
 // TestCommitFails attaches with a second file and has a stage fail when the file's VIPs are in force. VIPs, rings, backends, next
@@ -226,19 +225,21 @@ func TestCommitFails(t *testing.T) {
 		newRings bool
 		// generation is wanted of slot 2. It has grown if a backend was there for a moment, since flows may have gone to it.
 		generation uint32
-		want       string
+		// iface is the interface of the file's rule, nb0 by default. Only nb0 is there.
+		iface string
+		want  string
 	}{
-		{name: "another backend", file: lbTable(size, "10.0.0.11", "10.0.0.13") + countRule("nb0"), generation: 1, want: refused.Error()},
-		{name: "all others", file: lbTable(size, "10.0.0.13", "10.0.0.14") + countRule("nb0"), generation: 1, want: refused.Error()},
+		{name: "another backend", file: lbTable(size, "10.0.0.11", "10.0.0.13"), generation: 1, want: refused.Error()},
+		{name: "all others", file: lbTable(size, "10.0.0.13", "10.0.0.14"), generation: 1, want: refused.Error()},
 		{name: "another VIP", file: strings.Replace(lbTable(size, "10.0.0.11"), "192.0.2.1:80", "192.0.2.2:80", 1), generation: 1, want: refused.Error()},
 		{name: "one backend more", file: lbTable(size, "10.0.0.11", "10.0.0.12", "10.0.0.13"), generation: 1, want: refused.Error()},
 		{name: "none", file: lbTable(size), want: refused.Error()},
 		{name: "another ring", file: lbTable(127, "10.0.0.11", "10.0.0.14"), newRings: true, want: refused.Error()},
-		{name: "the filter refuses", file: lbTable(size, "10.0.0.11", "10.0.0.13") + countRule("nb9"), want: "not on nb9"},
+		{name: "the filter refuses", file: lbTable(size, "10.0.0.11", "10.0.0.13"), iface: "nb9", want: "not on nb9"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newCommitBed(t)
-			b.must(b.attach(lbTable(size, "10.0.0.11", "10.0.0.12"), nil, nil))
+			b.must(b.attach(lbTable(size, "10.0.0.11", "10.0.0.12")+countRule("old", "nb0"), nil, nil))
 			defer func() {
 				inst := b.open()
 				defer inst.Close()
@@ -260,6 +261,9 @@ func TestCommitFails(t *testing.T) {
 			inst := b.open()
 			before, stateBefore := b.tables(), b.state(inst)
 			inst.Close()
+			if !strings.Contains(before, "old") {
+				t.Fatalf("no rule in\n%s", before)
+			}
 
 			// The first stage looks after the others have restored what they changed.
 			first := commitFunc(func(inst *datapath.Instance, rest func() error) error {
@@ -275,7 +279,7 @@ func TestCommitFails(t *testing.T) {
 				}
 				return refused
 			})
-			if err := b.attach(tt.file, first, last); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if err := b.attach(tt.file+countRule("new", cmp.Or(tt.iface, "nb0")), first, last); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("attach: error %v, want %q", err, tt.want)
 			}
 			if after := b.tables(); after != before {
