@@ -12,6 +12,8 @@ exec "$(dirname "$0")/as-root.sh" unshare --mount --pid --fork --kill-child --mo
     mkdir -p "/run/$dir"
     mount -t tmpfs -o mode=0755 tmpfs "/run/$dir"
   done
+  mkdir -m 0700 /run/culvert/state
+  export STATE_DIRECTORY=/run/culvert/state # in the place of /var/lib/culvert, as systemd names it
   # Not in the place of this shell: process 1 is not as others are.
   status=0
   "$@" || status=$?

@@ -37,6 +37,10 @@ func TestAttachLoopbackOnly(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("wrote %q", out.String())
 	}
+	want = path + ": no stage has an interface to attach to: name interfaces"
+	if _, err := AttachTemporary(t.Context(), path, nil); err == nil || err.Error() != want {
+		t.Errorf("temporary: error %v, want %s", err, want)
+	}
 	if all, err := datapath.ListHere(); len(all) > 0 || err != nil {
 		t.Errorf("%d data planes, %v", len(all), err)
 	}

@@ -191,6 +191,9 @@ func AttachTemporary(ctx context.Context, path string, interfaces []string) (*da
 	inst := u.inst
 	u.inst = nil // the caller closes it
 	u.close()
+	if inst == nil {
+		return nil, fmt.Errorf("%s: no stage has an interface to attach to: name interfaces", path)
+	}
 	for _, p := range u.prepared {
 		if m, ok := p.(interface{ Missing() error }); ok {
 			err = errors.Join(err, m.Missing())

@@ -5,18 +5,20 @@ package announce
 import (
 	"context"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
 // gobgpLog is a handler for gobgp's log. This package logs what happens to sessions itself, so gobgp's messages of level info
-// become debug messages. Some errors of a session are only in this log: failed gets them. sent gets the number of prefixes
-// that each update has withdrawn.
+// become debug messages. Some errors of a session are only in this log: failed gets them. withdrawn gets the
+// prefixes that an update has withdrawn.
 type gobgpLog struct {
-	out    slog.Handler
-	failed func(text string)
-	sent   func(withdrawn int)
+	out       slog.Handler
+	failed    func(text string)
+	withdrawn func(prefixes ...netip.Prefix)
 }
 
 func (l *gobgpLog) Enabled(context.Context, slog.Level) bool { return true }
@@ -31,7 +33,7 @@ func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
 		}
 		l.failed("no connection: " + text)
 	case "sent update":
-		l.sent(withdrawn(r))
+		l.withdrawn(withdrawn(r)...)
 	case "sent notification":
 		// Other notifications end established sessions, for which gobgp sends events.
 		code, _ := attr(r, "Code").Any().(int64)
@@ -52,17 +54,21 @@ func (l *gobgpLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.out.Handle(ctx, r)
 }
 
-// withdrawn returns how many prefixes of both families an update withdraws.
-func withdrawn(r slog.Record) int {
+// withdrawn returns the prefixes of both families that an update withdraws.
+func withdrawn(r slog.Record) (prefixes []netip.Prefix) {
 	routes, _ := attr(r, "withdrawals").Any().([]bgp.PathNLRI)
-	n := len(routes)
 	attrs, _ := attr(r, "attributes").Any().([]bgp.PathAttributeInterface)
 	for _, a := range attrs {
 		if gone, ok := a.(*bgp.PathAttributeMpUnreachNLRI); ok {
-			n += len(gone.Value)
+			routes = slices.Concat(routes, gone.Value)
 		}
 	}
-	return n
+	for _, route := range routes {
+		if n, ok := route.NLRI.(*bgp.IPAddrPrefix); ok {
+			prefixes = append(prefixes, n.Prefix)
+		}
+	}
+	return prefixes
 }
 
 // attr returns the attribute of a record with a key.
@@ -77,9 +83,9 @@ func attr(r slog.Record, key string) (v slog.Value) {
 }
 
 func (l *gobgpLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &gobgpLog{out: l.out.WithAttrs(attrs), failed: l.failed, sent: l.sent}
+	return &gobgpLog{out: l.out.WithAttrs(attrs), failed: l.failed, withdrawn: l.withdrawn}
 }
 
 func (l *gobgpLog) WithGroup(name string) slog.Handler {
-	return &gobgpLog{out: l.out.WithGroup(name), failed: l.failed, sent: l.sent}
+	return &gobgpLog{out: l.out.WithGroup(name), failed: l.failed, withdrawn: l.withdrawn}
 }

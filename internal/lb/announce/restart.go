@@ -5,8 +5,10 @@ package announce
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -64,9 +66,35 @@ func (x *session) expectedHops() nextHops {
 	return hops
 }
 
-// sent records that withdrawals have been written.
-func (x *session) sent(withdrawn int) {
-	x.unsent.Add(int64(-withdrawn))
+// withdrawals is a set of withdrawn prefixes. It has a lock of its own, because gobgp's log changes it while gobgp holds locks.
+type withdrawals struct {
+	mu       sync.Mutex
+	prefixes []netip.Prefix
+}
+
+func (w *withdrawals) add(p netip.Prefix) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.prefixes = append(w.prefixes, p)
+}
+
+func (w *withdrawals) remove(prefixes ...netip.Prefix) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.prefixes = slices.DeleteFunc(w.prefixes, func(p netip.Prefix) bool { return slices.Contains(prefixes, p) })
+}
+
+func (w *withdrawals) clear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.prefixes = nil
+}
+
+// all returns the prefixes in the order in which they were withdrawn.
+func (w *withdrawals) all() []netip.Prefix {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.prefixes)
 }
 
 // leave closes the connection without a notification, once the neighbor has all withdrawals. gobgp notifies a neighbor that
@@ -75,7 +103,7 @@ func (x *session) leave() {
 	for end := time.Now().Add(WriteWait); x.isEstablished() && !x.delivered(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			x.log.Warn("the neighbor may not have got all withdrawals before the BGP session ended: it keeps those prefixes for the restart time",
-				"unsent", x.unsent.Load(), "restart_time", x.restartTime)
+				"unsent", fmt.Sprint(x.unsent.all()), "restart_time", x.restartTime)
 			break
 		}
 	}
@@ -86,7 +114,7 @@ func (x *session) leave() {
 // delivered reports whether all withdrawals have been written and the neighbor has acknowledged all data. TCP goes on sending after
 // a connection is closed, but it answers data of the neighbor with a reset, which discards all data that is still to be sent.
 func (x *session) delivered() bool {
-	if x.unsent.Load() > 0 {
+	if len(x.unsent.all()) > 0 {
 		return false
 	}
 	family := uint8(unix.AF_INET6)

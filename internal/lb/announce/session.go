@@ -46,8 +46,8 @@ type session struct {
 
 	// lastError is not under mu, because gobgp's log sets it while gobgp holds locks.
 	lastError atomic.Pointer[string]
-	// unsent counts the withdrawals that gobgp has not written yet. Its log counts them down.
-	unsent atomic.Int64
+	// unsent are the withdrawals that gobgp has not written yet. Its log tells of those that it has.
+	unsent withdrawals
 
 	mu       sync.Mutex
 	state    string
@@ -67,7 +67,7 @@ func newSession(o *Options, n Neighbor) *session {
 		neighbors: o.Neighbors,
 		log:       o.Log.With("neighbor", n.Address, "as", n.ASN),
 		state:     "idle", since: time.Now(), advertised: make(map[netip.Prefix]netip.Addr)}
-	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed, sent: x.sent}), nil))
+	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed, withdrawn: x.unsent.remove}), nil))
 	go x.bgp.Serve()
 	return x
 }
@@ -213,7 +213,7 @@ func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		x.failed("")
 		x.log.Info("BGP session established")
 	case lost:
-		x.unsent.Store(0) // the next session announces only what is left, so there is nothing to withdraw
+		x.unsent.clear() // the next session announces only what is left, so there is nothing to withdraw
 		x.lastError.Store(&reason)
 		x.log.Warn("BGP session lost", "reason", reason)
 	case reason != "":
@@ -280,11 +280,11 @@ func (x *session) update() error {
 		if want[p].IsValid() {
 			continue
 		}
+		if peer != nil && accepts(peer, p.Addr().Is4()) {
+			x.unsent.add(p)
+		}
 		if err := x.bgp.DeletePath(apiutil.DeletePathRequest{Paths: []*apiutil.Path{x.path(p, hop)}}); err != nil {
 			return fmt.Errorf("withdraw %v: %w", p, err)
-		}
-		if peer != nil && accepts(peer, p.Addr().Is4()) {
-			x.unsent.Add(1)
 		}
 		withdrawn = append(withdrawn, p)
 		delete(x.advertised, p)
@@ -293,6 +293,7 @@ func (x *session) update() error {
 		if x.advertised[p] == hop {
 			continue
 		}
+		x.unsent.remove(p) // gobgp may leave out a withdrawal that an announcement follows
 		if _, err := x.bgp.AddPath(apiutil.AddPathRequest{Paths: []*apiutil.Path{x.path(p, hop)}}); err != nil {
 			return fmt.Errorf("announce %v: %w", p, err)
 		}
