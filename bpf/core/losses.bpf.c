@@ -48,9 +48,9 @@ struct {
 } losses_by SEC(".maps");
 
 /*
- * The generation that has counted the event that this CPU is in, or 0. The generation that is in force may change between
- * two of its programs on the same event, of which the one behind takes over: it must not count the event once more. Writer:
- * the programs; datapath clears it before losses_by changes.
+ * The generation that has counted the last event on this CPU, or 0. The generation that counts may change between two programs
+ * on the same event, of which the one behind, with the higher number, takes over: it must not count the event once more. A
+ * program that does not count any more clears its own mark. Writer: the programs, and datapath when losses_by has changed.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -82,7 +82,12 @@ static __always_inline bool in_force(void)
 	counted = bpf_map_lookup_elem(&losses_counted, &zero);
 	if (!by || !counted)
 		return false;
-	if (*by != generation || (*counted && *counted != generation)) {
+	if (*by != generation) {
+		if (*counted == generation)
+			*counted = 0;
+		return false;
+	}
+	if (*counted && *counted < generation) {
 		*counted = 0;
 		return false;
 	}

@@ -92,8 +92,13 @@ func (g gate) make(old *datapath.Front, s gateState, on datapath.Behind) *datapa
 func (g gate) set(inst *datapath.Instance, s *gateState) {
 	g.t.Helper()
 	settled := 0
-	g.must(inst.EditFront(g.name, func(old *datapath.Front, on datapath.Behind) (*datapath.Front, func(), error) {
-		settle := func() { settled++ }
+	g.must(inst.EditFront(g.name, func(old *datapath.Front, on datapath.Behind) (*datapath.Front, func(bool), error) {
+		settle := func(inForce bool) {
+			settled++
+			if !inForce {
+				g.t.Error("the change was given up")
+			}
+		}
 		if s == nil {
 			return &datapath.Front{}, settle, nil
 		}

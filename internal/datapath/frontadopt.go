@@ -67,23 +67,27 @@ func fronted(parts []Part) (all []Fronted) {
 	return all
 }
 
-// begunFront is a change in front that Options.Begin has made. If Begin fails, what was there before is in force again. So its
-// pins stay until then, and what only its program uses: without the pin of its program array it would go on to nothing.
+// begunFront is a change in front that may still be given up. If Options.Begin has made it and fails, what was there before is
+// in force again. So the pins of that stay until then, and what only its program uses: without the pin of its program array it
+// would go on to nothing.
 type begunFront struct {
 	next   *Front
-	settle func()
+	settle func(inForce bool)
+}
+
+// giveUp removes what has replaced another Front, which is in force again.
+func (b begunFront) giveUp() {
+	WaitForRCU() // without its program array, the program passes packets to the kernel
+	b.next.forget()
+	b.settle(false)
+	b.next.Close()
 }
 
 // settleBegun ends the changes of Options.Begin when the new generation is in force.
 func (i *Instance) settleBegun() {
-	for n, b := range i.begun {
-		last := !slices.ContainsFunc(i.begun[n+1:], func(later begunFront) bool { return later.next.name == b.next.name })
-		if last {
-			b.next.forgetOthers()
-		}
-		if b.settle != nil {
-			b.settle()
-		}
+	for _, b := range i.begun {
+		b.next.forgetOthers()
+		b.settle(true)
 		b.next.Close()
 	}
 	i.begun = nil
@@ -106,8 +110,7 @@ func (i *Instance) settleFronts() {
 // forgetFronts undoes adoptFronts and the changes of Options.Begin.
 func (i *Instance) forgetFronts() {
 	for _, b := range slices.Backward(i.begun) {
-		b.next.forget()
-		b.next.Close()
+		b.giveUp()
 	}
 	i.begun = nil
 	for _, f := range i.fronts {
@@ -119,7 +122,7 @@ func (i *Instance) forgetFronts() {
 // Index becomes Behind.Index; nil stands for portIndex. The caller holds the edit lock.
 func (i *Instance) rebuildFor(parts []Part, iface string, index func(string) (int, bool)) error {
 	for _, part := range fronted(parts) {
-		err := i.changeFront(part.Name(), index, func(old *Front, on Behind) (*Front, func(), error) {
+		err := i.changeFront(part.Name(), index, func(old *Front, on Behind) (*Front, func(bool), error) {
 			if old.Prog == nil {
 				return old, nil, nil
 			}

@@ -235,13 +235,22 @@ func (i *Instance) Front(part string) (f *Front, done func(), err error) {
 //
 // Change gets what is in force and returns what replaces it, which EditFront owns from then on. Old is closed afterwards:
 // what goes on from it has to be cloned. Change returns old itself if nothing is to change. Settle may be nil. It is called
-// when no CPU runs the old program any more, for what must not change under the old program.
-func (i *Instance) EditFront(part string, change func(old *Front, on Behind) (next *Front, settle func(), err error)) error {
+// before what replaces old is closed, when no CPU runs the program any more that is out: old's if the change is in force, the
+// new one if it is given up. What only that program used may change then.
+//
+// In Options.Begin, a part can be changed once: what it had before must stay until the start cannot fail any more.
+func (i *Instance) EditFront(part string, change func(old *Front, on Behind) (next *Front, settle func(inForce bool), err error)) error {
 	return i.Edit(func(now *Instance) error { return now.changeFront(part, nil, change) })
 }
 
+// frontChange works out what replaces a Front, as EditFront wants it.
+type frontChange func(old *Front, on Behind) (next *Front, settle func(inForce bool), err error)
+
 // changeFront is EditFront for a caller that holds the edit lock. Index becomes Behind.Index; nil stands for portIndex.
-func (i *Instance) changeFront(part string, index func(string) (int, bool), change func(*Front, Behind) (*Front, func(), error)) error {
+func (i *Instance) changeFront(part string, index func(string) (int, bool), change frontChange) error {
+	if b := i.beginning; b != nil && slices.ContainsFunc(b.begun, func(f begunFront) bool { return f.next.name == part }) {
+		return fmt.Errorf("the %s was changed already while %s starts: change it once", part, i.Name())
+	}
 	all, done, err := i.openFronts()
 	if err != nil {
 		return err
@@ -266,25 +275,24 @@ func (i *Instance) changeFront(part string, index func(string) (int, bool), chan
 		return err
 	}
 	rest := all[at+1:].entry(i.prog)
-	if err := next.place(old, rest); err != nil {
-		next.forget()
-		next.Close()
-		return err
+	if settle == nil {
+		settle = func(bool) {}
 	}
-	if err := i.swapFront(all[:at], next.entry(rest), old.entry(rest)); err != nil {
-		next.forget()
-		next.Close()
+	if err = next.place(old, rest); err == nil {
+		err = i.swapFront(all[:at], next.entry(rest), old.entry(rest))
+	}
+	made := begunFront{next, settle}
+	if err != nil {
+		made.giveUp()
 		return err
 	}
 	if b := i.beginning; b != nil {
-		b.begun = append(b.begun, begunFront{next, settle})
+		b.begun = append(b.begun, made)
 		return nil
 	}
 	WaitForRCU()
 	next.forgetOthers()
-	if settle != nil {
-		settle()
-	}
+	settle(true)
 	if !i.temporary {
 		next.Close()
 		return nil

@@ -139,11 +139,14 @@ func (i *Instance) adoptLosses(old *Instance) error {
 		return err
 	}
 	for _, name := range lossMaps {
-		if m := old.maps[name]; m == nil || spec.Maps[name].Compatible(m) != nil {
+		if m := old.maps[name]; m == nil && name != bpfobj.LossesMapLossesCounted || m != nil && spec.Maps[name].Compatible(m) != nil {
 			return nil
 		}
 	}
 	for _, name := range lossMaps {
+		if old.maps[name] == nil {
+			continue
+		}
 		if i.maps[name], err = old.maps[name].Clone(); err != nil {
 			return fmt.Errorf("sharing map %s: %w", name, err)
 		}
@@ -159,12 +162,12 @@ func (i *Instance) countLosses(number uint32, swap func() error) error {
 	if err := m.Lookup(uint32(0), &before); err != nil {
 		return fmt.Errorf("reading who counts the losses of %s: %w", i.Name(), err)
 	}
-	// No CPU is in an event that the new generation's programs do not see: from now on, they clear what the former ones leave.
-	WaitForRCU()
-	if err := i.maps[bpfobj.LossesMapLossesCounted].Put(uint32(0), make([]uint32, ebpf.MustPossibleCPU())); err != nil {
+	WaitForRCU() // no CPU is in an event that the new generation's programs do not see
+	if err := m.Put(uint32(0), number); err != nil {
 		return fmt.Errorf("counting the losses of %s: %w", i.Name(), err)
 	}
-	if err := m.Put(uint32(0), number); err != nil {
+	if err := i.clearCounted(); err != nil {
+		_ = m.Put(uint32(0), before)
 		return fmt.Errorf("counting the losses of %s: %w", i.Name(), err)
 	}
 	err := swap()
@@ -172,6 +175,12 @@ func (i *Instance) countLosses(number uint32, swap func() error) error {
 		_ = m.Put(uint32(0), before)
 	}
 	return err
+}
+
+// clearCounted clears the marks that the former generation has left on CPUs whose last loss it has counted.
+func (i *Instance) clearCounted() error {
+	WaitForRCU() // no CPU is in an event that the former generation counts
+	return i.maps[bpfobj.LossesMapLossesCounted].Put(uint32(0), make([]uint32, ebpf.MustPossibleCPU()))
 }
 
 // generationNumber returns the number of a generation from the path of its directory.

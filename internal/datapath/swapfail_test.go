@@ -4,6 +4,7 @@ package datapath_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
@@ -46,6 +48,17 @@ func TestBeginFails(t *testing.T) {
 			func(i *datapath.Instance) error { return setOf(i, "192.0.2.0/24") },
 			func(i *datapath.Instance) error {
 				return filterplane.Edit(i, func(f *filterplane.Filter) error { *f = filterplane.Filter{}; return nil })
+			}, 1,
+		},
+		{
+			"a filter that Begin changes twice, which is refused",
+			func(i *datapath.Instance) error { return setOf(i, "192.0.2.0/24") },
+			func(i *datapath.Instance) error {
+				err := setOf(i, "0.0.0.0/0")
+				if again := setOf(i, "198.51.100.0/24"); again == nil || !strings.Contains(again.Error(), "changed already") {
+					err = errors.Join(err, fmt.Errorf("changed again: %w", again))
+				}
+				return err
 			}, 1,
 		},
 	} {
@@ -82,7 +95,7 @@ func beginFails(t *testing.T, filter, begin func(*datapath.Instance) error, rule
 	frame := scionbed.TransitFrame(t, v0, scionbed.Key)
 	testbed.Feed(t, inst, frame, "v0", 3)
 	inst.Close()
-	before := testbed.Tree(t)
+	before, sets := testbed.Tree(t), setsInKernel(t, inst.Dir())
 	was := [3]uint32{testbed.XDPProgram(t, "v0"), testbed.XDPProgram(t, "v2"), testbed.XDPProgram(t, "v4")}
 
 	no, during := errors.New("no"), [3]uint32{}
@@ -107,6 +120,9 @@ func beginFails(t *testing.T, filter, begin func(*datapath.Instance) error, rule
 	if after := testbed.Tree(t); after != before {
 		t.Errorf("pins are now\n%sand were\n%s", after, before)
 	}
+	if after := setsInKernel(t, inst.Dir()); after != sets {
+		t.Errorf("the members of %d sets are in the kernel, were %d", after, sets)
+	}
 	seen, err := datapath.OpenHere("br1")
 	if err != nil {
 		t.Fatal(err)
@@ -127,12 +143,35 @@ func beginFails(t *testing.T, filter, begin func(*datapath.Instance) error, rule
 	}
 }
 
-// TestAttachPortFails renames an interface, and lets another one without XDP come under its name. The rule for that name stays with the one that carries the data plane.
+// setsInKernel returns of how many sets the filter in dir holds the members, -1 if there is no filter.
+func setsInKernel(t *testing.T, dir string) (sets int) {
+	t.Helper()
+	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, filterplane.Stage, "maps", bpfobj.FilterMapFilterSets), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return -1
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var number, id uint32
+	for entries := m.Iterate(); entries.Next(&number, &id); {
+		sets++
+	}
+	return sets
+}
+
+// TestAttachPortFails renames an interface and gives its name to another one, which has no native XDP. The rule for that name
+// stays with the one that carries the data plane.
 func TestAttachPortFails(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	inst := scionbed.Attach(t, scionbed.Config(1, 2), "v0")
-	err := filterplane.Edit(inst.Instance, func(f *filterplane.Filter) error {
+	parts := append(scionbed.Parts(scionbed.Config(1, 2)), filterplane.NewPart())
+	inst, err := datapath.Attach(datapath.Options{Name: "br1", Interfaces: []string{"v0"}, Parts: parts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inst.Close()
+	err = filterplane.Edit(inst, func(f *filterplane.Filter) error {
 		f.Rules = []filterplane.Rule{{Name: "all", Action: filterplane.Drop, Interfaces: []string{"v0"}}}
 		return nil
 	})

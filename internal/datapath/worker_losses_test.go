@@ -137,7 +137,7 @@ func TestWorkerLossesFromTracepoints(t *testing.T) {
 }
 
 // TestLossDuringTakeOver has the next generation take over between the programs of both on one event: it is counted once, and so
-// are those before and after it.
+// are those before and after it. A generation of a process that died is attached between them.
 func TestLossDuringTakeOver(t *testing.T) {
 	testbed.InNamespace(t)
 	cpus := online(t)
@@ -157,21 +157,34 @@ func TestLossDuringTakeOver(t *testing.T) {
 	}
 	former := datapath.Generations(inst.Dir())[0]
 	datapath.LeaveDeadGeneration(t, inst.Instance, scionbed.Parts(cfg), in)
+	dead := datapath.Generations(inst.Dir())[0]
+	datapath.LeaveDeadGeneration(t, inst.Instance, scionbed.Parts(cfg), in)
 	next := datapath.Generations(inst.Dir())[0]
 	dropped := func(generation int) {
 		t.Helper()
 		runTracepoint(t, filepath.Join(inst.Dir(), strconv.Itoa(generation)), "xdp_cpumap_kthread", uint64(workers), 8, 1, 0, 0)
 	}
-	for want, during := range []func(){
-		func() {},
-		func() { datapath.CountLossesBy(t, inst.Instance, uint32(next)) },
-		func() {},
+	wantLost := uint64(0)
+	for _, event := range []struct {
+		name   string
+		during func() // between the programs of the former and the others
+	}{
+		{"before", func() {}},
+		{"the next generation takes over", func() { datapath.CountLossesBy(t, inst.Instance, uint32(next)) }},
+		{"after", func() {}},
+		{"the former is in force again", func() { datapath.CountLossesBy(t, inst.Instance, uint32(former)) }},
+		{"at the end", func() {}},
 	} {
 		dropped(former)
-		during()
+		event.during()
+		dropped(dead)
 		dropped(next)
-		if port, _, _ := testbed.Counted(t, inst, "v0"); port.Losses["worker"] != uint64(want+1) {
-			t.Errorf("lost %v, want %d", port.Losses, want+1)
+		// Neither counts what comes while the former gets back in force.
+		if event.name != "the former is in force again" {
+			wantLost++
+		}
+		if port, _, _ := testbed.Counted(t, inst, "v0"); port.Losses["worker"] != wantLost {
+			t.Errorf("%s: lost %v, want %d", event.name, port.Losses, wantLost)
 		}
 	}
 }

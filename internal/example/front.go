@@ -16,7 +16,7 @@ import (
 
 // Begin puts the program in front of a data plane that has none yet, or not the one for these options.
 func (p *Part) Begin(inst *datapath.Instance) error {
-	return inst.EditFront(Name, func(old *datapath.Front, on datapath.Behind) (*datapath.Front, func(), error) {
+	return inst.EditFront(Name, func(old *datapath.Front, on datapath.Behind) (*datapath.Front, func(bool), error) {
 		if bytes.Equal(bytes.TrimRight(old.State, "\x00"), p.state()) {
 			return old, nil, nil
 		}

@@ -37,6 +37,7 @@ type follower struct {
 
 	waiting    map[string]bool   // interfaces that do not exist, or carry no program yet since they were made again
 	down       map[string]bool   // interfaces that carry the program, but are down or have no carrier
+	retries    map[string]retry  // interfaces whose names others had before, which carry the program still
 	logged     map[string]string // the last message about each interface; "" is the data plane
 	endsLogged map[string]string // the same for interfaces where tunnels end
 }
@@ -47,6 +48,7 @@ func followPorts(ctx context.Context, f *follower) error {
 	runtime.LockOSThread() // sockets and interfaces are those of the thread's network namespace
 	defer runtime.UnlockOSThread()
 	f.waiting, f.down, f.logged = make(map[string]bool), make(map[string]bool), make(map[string]string)
+	f.retries = make(map[string]retry)
 	for _, u := range f.inst.Unattached() {
 		f.waiting[u.Interface] = true
 	}
@@ -164,9 +166,28 @@ func replacedText(u pins.Unattached) string {
 	return "the interface was deleted and made again"
 }
 
+// retry is when an attempt to attach may be repeated, and how long to wait after the next one.
+type retry struct {
+	at   time.Time
+	wait time.Duration
+}
+
+// maxRetry is the longest time between two attempts to attach to an interface whose former bearer of the name carries the program.
+const maxRetry = time.Minute
+
+// later returns when to try again after a failure at now.
+func (r retry) later(now time.Time) retry {
+	wait := max(r.wait, portPeriod)
+	return retry{at: now.Add(wait), wait: min(2*wait, maxRetry)}
+}
+
 // attach attaches the data plane to an interface and logs that, after a warning with the reason, if why is not "".
 func (f *follower) attach(u pins.Unattached, why string) {
 	name := u.Interface
+	// An attempt makes rules for this name those of the new interface for a moment, and puts that right when it fails.
+	if u.Renamed != "" && time.Now().Before(f.retries[name].at) {
+		return
+	}
 	var err error
 	if f.checkPort != nil {
 		err = f.checkPort(name)
@@ -182,10 +203,12 @@ func (f *follower) attach(u pins.Unattached, why string) {
 	}
 	if err != nil {
 		f.waiting[name] = true
+		f.retries[name] = f.retries[name].later(time.Now())
 		f.logOnce(slog.LevelError, name, "the interface is there and carries no program", "err", err)
 		return
 	}
 	delete(f.waiting, name)
+	delete(f.retries, name)
 	f.log.Info("attached to the interface", "interface", name)
 }
 

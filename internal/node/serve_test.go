@@ -99,3 +99,14 @@ func TestStageOut(t *testing.T) {
 		t.Errorf("after the end the stages are %+v, %v", states, err)
 	}
 }
+
+// TestRetry wants the time between two attempts to double from a second to a minute.
+func TestRetry(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var r retry
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		if r = r.later(now); r.at.Sub(now) != want*time.Second {
+			t.Errorf("the next attempt is after %v, want %v", r.at.Sub(now), want*time.Second)
+		}
+	}
+}

@@ -44,7 +44,7 @@ func Edit(inst *datapath.Instance, change func(*Filter) error) error {
 // EditAndSets is Edit for a change that also replaces the members of sets, given by their names. The changed filter has to
 // have these sets. Their type may change.
 func EditAndSets(inst *datapath.Instance, change func(*Filter) error, members map[string]Members) error {
-	return inst.EditFront(Stage, func(old *datapath.Front, on datapath.Behind) (*datapath.Front, func(), error) {
+	return inst.EditFront(Stage, func(old *datapath.Front, on datapath.Behind) (*datapath.Front, func(bool), error) {
 		p, err := planeOf(old)
 		if err != nil {
 			return nil, nil, err
@@ -53,8 +53,13 @@ func EditAndSets(inst *datapath.Instance, change func(*Filter) error, members ma
 		if err != nil || next == p {
 			return old, nil, err
 		}
+		settle := func(inForce bool) { next.settle(p.state, inForce) }
 		f, err := next.front()
-		return f, func() { next.settle(p.state) }, err
+		if err != nil {
+			settle(false)
+			next.close()
+		}
+		return f, settle, err
 	})
 }
 

@@ -144,8 +144,14 @@ func (p *plane) fill(old *filterState, members map[string]Members) error {
 	return fillTop(p.maps[bpfobj.FilterMapFilterTopSecret])
 }
 
-// settle frees what only the state before p uses, when no program reads it any more.
-func (p *plane) settle(old *filterState) { freeNumbers(p.maps, old, p.state) }
+// settle frees what only old uses, the state before p, or if p is not in force, what only p uses. No program reads it any more.
+func (p *plane) settle(old *filterState, inForce bool) {
+	unused, used := old, p.state
+	if !inForce {
+		unused, used = p.state, old
+	}
+	freeNumbers(p.maps, unused, used)
+}
 
 // freeNumbers frees the members of sets and the limits whose numbers unused has and used does not. No program may read them.
 // A number that cannot be freed now is freed when it is used again. all are the maps of the filter; nil if there are none.
