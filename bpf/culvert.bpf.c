@@ -32,17 +32,17 @@ const enum lb_unclaimed *lb_unclaimed_of __attribute__((unused));
 const enum lb_flow_state *lb_flow_states __attribute__((unused));
 
 /*
- * No stage returns less than REASON_NONE. The test is nevertheless "at most": from "equal" the verifier of 6.1 learns
- * no bounds. It has to know that no stage runs after one that has changed the packet, whose pointers are invalid
- * then.
+ * No stage returns less than REASON_NONE. The test is still <=, because the verifier of Linux 6.1 learns no bounds from
+ * ==. The verifier needs them to see that no stage runs after one that has changed the packet: packet pointers are
+ * invalid then.
  */
 #define ASK(name, NAME)            \
 	if (reason <= REASON_NONE) \
 		reason = name##_stage(ctx, &pkt);
 
 /*
- * The way of a packet: parse once, ask the stages in their order, leave by the verdict. Whether a stage is on is
- * constant at load time, so a stage that is off costs nothing.
+ * The way of a packet: it is parsed once, the stages are asked in their order, and the verdict is carried out. Whether
+ * a stage is on is constant at load time, so a stage that is off costs nothing.
  */
 static __always_inline int pipeline(struct xdp_md *ctx)
 {
@@ -56,7 +56,7 @@ static __always_inline int pipeline(struct xdp_md *ctx)
 	return verdict(ctx, &pkt, reason);
 }
 
-/* Runs on interfaces. With workers on, most packets go through the pipeline on another CPU. */
+/* Attached to interfaces. With workers, most packets go through the pipeline on another CPU. */
 SEC("xdp.frags")
 int rx(struct xdp_md *ctx)
 {

@@ -17,13 +17,12 @@
 #include "scion/reasons.h"
 
 /*
- * The stages in the order in which a packet is offered to them, a line each. Of a stage
+ * The stages, a line each, in the order in which they are asked about a packet. A stage has three files:
  *
- *   NAME/needs.h    has NAME_ON, whether it is on, NAME_NEEDS, what it needs parsed then (core/parse.h), and
- *                   NAME_PORT, what it keeps of an interface (core/port.h),
- *   NAME/reasons.h  has NAME_REASONS and NAME_ROOM (core/reason.h), and
- *   NAME/stage.h    has name_stage(ctx, pkt): it answers with a reason, or with REASON_NONE for a packet that
- *                   is not the stage's.
+ *   NAME/needs.h    NAME_ON: whether the stage is on; NAME_NEEDS: what it needs parsed (core/parse.h);
+ *                   NAME_PORT: its fields of struct port (core/port.h)
+ *   NAME/reasons.h  NAME_REASONS and NAME_ROOM (core/reason.h)
+ *   NAME/stage.h    name_stage(ctx, pkt): returns a reason, or REASON_NONE for a packet that is not the stage's
  */
 #define STAGES(STAGE)                     \
 	STAGE(lb, LB)                     \
@@ -36,12 +35,11 @@
 #define FRONTS(FRONT) FRONT(filter, FILTER)
 
 /*
- * The function of the stage whose packets are spread over worker CPUs. It says which packets these are, and hashes
- * their flow.
+ * Selects the packets that are spread over worker CPUs, and hashes their flow. Only one stage can have this function.
  */
 #define STAGE_FLOW_HASH scion_flow_hash
 
-/* The function of the stage that has to know which punts were within their rate. */
+/* Called after each punt with its final reason, which tells whether the punt was within its rate. */
 #define STAGE_PUNTED scion_punted
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A bare redirect, an IP router of the least code, an empty program, and a wrapper that lets a
- * program run many times on a fresh packet. All take multi-buffer packets, because a veth with a
- * large MTU accepts no others and because a tail call needs the same kind on both sides.
+ * Programs to measure: a bare redirect, an IP router of the least code, an empty program, and others; and a wrapper
+ * that lets a program run many times on a fresh packet. All take multi-buffer packets, because a veth with a large MTU
+ * accepts no others and because a tail call needs the same kind on both sides.
  */
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -17,7 +17,7 @@
 /* The cost wrapper's state on one CPU. */
 struct cost_state {
 	__u64 home; /* address of the packet's first byte, 0 before the first run */
-	__u64 data; /* the same, now */
+	__u64 data; /* address of its first byte now */
 	__u32 next; /* index of the next template */
 	__u32 pad;
 };
@@ -41,23 +41,26 @@ struct {
 	__uint(max_entries, 1);
 } subject SEC(".maps");
 
-/* The least a forwarding program can do. */
+/* The least that a forwarding program can do. */
 SEC("xdp.frags")
 int bench_redirect(struct xdp_md *ctx)
 {
 	return bpf_redirect(out_ifindex, 0);
 }
 
-/* Set before loading: what bench_rewrite writes, Ethernet, IPv4 and UDP without lengths and checksums,
- * and the sums of the IPv4 header and of pseudo and UDP header, less those of the header replaced. */
+/*
+ * Set before loading. rewrite_header is what bench_rewrite writes: Ethernet, IPv4 and UDP without lengths and
+ * checksums. The sums are those of the IPv4 header, and of pseudo header and UDP header, minus those of the header that
+ * is replaced.
+ */
 const volatile __u8 rewrite_header[48] __attribute__((aligned(8)));
 const volatile __u32 rewrite_ip_sum = 0;
 const volatile __u32 rewrite_l4_sum = 0;
 
 /*
- * What no SCION border router can leave undone to a packet that goes on in its segment, in the
- * direction of construction: another outer header, the next hop field, SegID and checksums. Nothing
- * is checked, looked up or counted. What is above this in a router's cost is its own.
+ * The least that any SCION border router has to do to a packet that goes on in its segment, in construction direction:
+ * write another outer header, the next hop field, SegID and checksums. Nothing is checked, looked up or counted. What a
+ * router costs more than this is its own.
  */
 SEC("xdp.frags")
 int bench_rewrite(struct xdp_md *ctx)
@@ -67,7 +70,7 @@ int bench_rewrite(struct xdp_md *ctx)
 		       : bpf_redirect(out_ifindex, 0);
 }
 
-/* Forwards IP packets by the kernel's tables, which are asked for each. */
+/* Forwards IP packets by the kernel's tables, which it asks for each packet. */
 SEC("xdp.frags")
 int bench_fib(struct xdp_md *ctx)
 {
@@ -103,10 +106,9 @@ int bench_drop_icmp(struct xdp_md *ctx)
 }
 
 /*
- * Undoes what the last run did to the packet, puts the next template in it and calls the subject.
- * The headroom and the length are restored by calls that are made whether needed or not, so that
- * they cost the same with a subject that moves the packet's ends and with the empty program, and
- * cancel out.
+ * Undoes what the last run did to the packet, puts the next template in it and calls the subject. Headroom and length
+ * are restored by calls in every run, even if nothing has changed. So these calls cost the same with a subject that
+ * moves the ends of the packet as with the empty program, and cancel out.
  */
 SEC("xdp.frags")
 int bench_cost(struct xdp_md *ctx)
@@ -122,7 +124,7 @@ int bench_cost(struct xdp_md *ctx)
 	meta = (void *)(long)ctx->data - (void *)(long)ctx->data_meta;
 	if (meta && bpf_xdp_adjust_meta(ctx, meta))
 		return XDP_ABORTED;
-	/* The address has to pass through memory to become a number that can be subtracted. */
+	/* The address has to pass through memory to become a number that may be subtracted. */
 	*(volatile __u64 *)&s->data = (__u64)(long)ctx->data;
 	if (!s->home)
 		s->home = *(volatile __u64 *)&s->data;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A histogram of delays in nanoseconds: below 2^DELAY_BITS one bucket for each, above it that many
- * for each power of two, so that a bucket is never wider than 1/64 of what it counts.
+ * A histogram of delays in nanoseconds. Below 2^DELAY_BITS each delay has a bucket. Above, each power of two has
+ * 2^DELAY_BITS buckets, so a bucket is never wider than 1/64 of the delays in it.
  */
 #ifndef CULVERT_BENCH_DELAY_H
 #define CULVERT_BENCH_DELAY_H
@@ -27,7 +27,7 @@ struct {
 	__uint(max_entries, 1);
 } delays SEC(".maps");
 
-/* Which bucket ns, below 2^STAMP_TIME_BITS, falls into. */
+/* The bucket of a delay ns, which is below 2^STAMP_TIME_BITS. */
 static __always_inline __u32 delay_bucket(__u64 ns)
 {
 	__u32 shift = 0;
@@ -60,13 +60,13 @@ static __always_inline __u32 delay_bucket(__u64 ns)
 	return ((shift - 1) << DELAY_BITS) + (__u32)(ns >> (shift - 1));
 }
 
-/* Counts the delay from a stamp's time until now. */
+/* Counts the delay since the time in a stamp. */
 static __always_inline void delay_note(struct delay_count *d, __u64 since)
 {
 	__u64 ns = (bpf_ktime_get_ns() - since) & STAMP_TIME_MASK;
 	__u32 i;
 
-	/* Clocks of two CPUs may be a little apart: nothing arrives before it is sent. */
+	/* The clocks of two CPUs may differ a little. A negative delay counts as 0. */
 	if (ns > STAMP_TIME_MASK / 2)
 		ns = 0;
 	if (ns > d->longest)

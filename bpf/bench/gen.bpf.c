@@ -16,7 +16,7 @@ struct progress {
 	__u64 gap_ns; /* from one packet to the next, 0 for none: set before a run */
 	__u64 due_ns; /* when the next packet may go */
 	__u32 next;   /* index of the next template */
-	__u32 flow;   /* the next flow of those that take turns, with vary_flows */
+	__u32 flow;   /* with vary_flows: the next flow */
 };
 
 /* Set before loading: the device that frames are sent from. */
@@ -39,9 +39,9 @@ struct {
 	__uint(max_entries, 1);
 } sent SEC(".maps");
 
-/* At some 15 ns a turn, how long one run of the program waits at most. */
+/* The most iterations for which one run of the program waits, about 15 ns each. */
 #define PACE_TURNS 65536
-/* How many packets may go at once to make up for lost time. */
+/* The most packets that go at once to make up for lost time. */
 #define PACE_BURST 64
 
 static long pace_turn(__u32 turn, __u64 *due_ns)
@@ -49,7 +49,7 @@ static long pace_turn(__u32 turn, __u64 *due_ns)
 	return bpf_ktime_get_ns() >= *due_ns;
 }
 
-/* Waits until the next packet is due. Says whether it is: if not, another run has to go on. */
+/* Waits until the next packet is due. False if it is not due yet: another run goes on waiting. */
 static __always_inline bool pace(struct progress *s)
 {
 	__u64 due_ns = s->due_ns;
@@ -65,7 +65,7 @@ static __always_inline bool pace(struct progress *s)
 	return true;
 }
 
-/* Leaves the template's next stamp in the last bytes of a frame of len bytes. Returns 0 or -1. */
+/* Writes the template's next stamp into the last bytes of a frame of len bytes. Returns 0 or -1. */
 static __always_inline int put_stamp(struct xdp_md *ctx, struct frame_template *t, __u32 len)
 {
 	__u64 now_ns = timed ? bpf_ktime_get_ns() : 0;
@@ -86,8 +86,7 @@ static __always_inline int put_stamp(struct xdp_md *ctx, struct frame_template *
 	return 0;
 }
 
-/* Sends the next template. Meant for a test run with live frames; what exceeds the quota is not
- * sent. */
+/* Sends the next template. It is for a test run with live frames. Packets above the quota are not sent. */
 SEC("xdp.frags")
 int bench_generate(struct xdp_md *ctx)
 {
@@ -108,8 +107,7 @@ int bench_generate(struct xdp_md *ctx)
 	t = template_take(&s->next);
 	if (!t)
 		return XDP_ABORTED;
-	/* Live frames keep what the device under test wrote into them, but start with their first
-	 * length. */
+	/* A live frame keeps what the device under test has written into it, but begins with its first length. */
 	if (t->frame_len != base_len && bpf_xdp_adjust_tail(ctx, (int)t->frame_len - (int)base_len))
 		return XDP_ABORTED;
 	if (template_put(ctx, t))

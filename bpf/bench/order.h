@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Loss, duplicates and reordering of each flow, from the numbers in stamps. A packet is reordered
- * when its number is smaller than one that has come (RFC 4737, 3.3), and a duplicate when its own
- * number has come. Which numbers have come is kept in a ring of bits that is cleared a word at a
- * time as the largest number grows, as for the replay windows of RFC 6479.
+ * Loss, duplicates and reordering of each flow, from the sequence numbers in stamps. A packet is reordered if its
+ * number is smaller than one that has come (RFC 4737, 3.3), and a duplicate if its own number has come. A ring of bits
+ * records which numbers have come. It is cleared a word at a time as the largest number grows, as for the replay
+ * windows of RFC 6479.
  */
 #ifndef CULVERT_BENCH_ORDER_H
 #define CULVERT_BENCH_ORDER_H
@@ -12,12 +12,12 @@
 #include "stamp.h"
 
 #define ORDER_WORDS 16
-/* How far below the largest number it is known at least which have come. */
+/* At least this far below the largest number it is known which numbers have come. */
 #define ORDER_WINDOW (64 * (ORDER_WORDS - 1))
 
 /*
- * What came of one flow. The lock makes the window and the counters one, whichever CPUs the packets
- * of the flow arrive on.
+ * What has come of one flow. The lock keeps the window and the counters consistent, whichever CPUs the packets of the
+ * flow arrive on.
  */
 struct flow_state {
 	struct bpf_spin_lock lock;
@@ -28,8 +28,8 @@ struct flow_state {
 	__u64 advance; /* from the first number to the largest */
 	__u64 duplicates;
 	__u64 reordered;
-	__u64 late; /* of reordered: too far below the largest to know whether duplicates */
-	__u64 early; /* numbers below the first that came */
+	__u64 late; /* of the reordered ones: too far below the largest to tell whether they are duplicates */
+	__u64 early; /* numbers below that of the first packet */
 	__u64 come[ORDER_WORDS];
 };
 
@@ -56,7 +56,7 @@ static __always_inline void order_advance(struct flow_state *f, __u32 seq)
 	f->largest = seq;
 }
 
-/* Takes note of a packet. The caller holds the lock. */
+/* Records a packet. The caller holds the lock. */
 static __always_inline void order_note(struct flow_state *f, __u32 seq)
 {
 	__u32 ahead = (seq - f->largest) & STAMP_SEQ_MASK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Frames that XDP programs sent to a device and that it did not take. The device's own counters are
- * no good for this: several CPUs may add to them at once, and then they miss some.
+ * Counts frames that XDP programs sent to a device and that the device did not take. The device's own counters do not
+ * serve: several CPUs may add to them at once, and some additions are lost then.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -17,8 +17,7 @@ struct place {
 
 const struct place *place_type __attribute__((unused));
 
-/* Frames not taken by each device that is asked about. Written by: internal/bench (keys), the
- * program (counts). */
+/* Frames that each device of interest has not taken. Written by: internal/bench (keys), the program (counts). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__type(key, struct place);

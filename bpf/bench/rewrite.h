@@ -16,8 +16,8 @@
 #define OUTER_LEN 42
 
 /*
- * Moves the packet on by one hop field and replaces its outer header. Sums are as they stand in
- * memory, l4_sum less that of the outer addresses and ports before. Returns 0 or a negative error.
+ * Moves the packet on by one hop field and replaces its outer header. Sums are as they stand in memory. l4_sum is less
+ * the sum of the old outer addresses and ports. Returns 0 or -1.
  */
 static __always_inline int rewrite(struct xdp_md *ctx, const volatile void *header, __u32 ip_sum,
 				   __u32 l4_sum)

@@ -33,8 +33,10 @@ struct count {
 const volatile __u32 min_len = 0;
 /* Set before loading: where the sink finds a 32-bit big-endian tag to count by, or -1. */
 const volatile __s32 tag_offset = -1;
-/* Set before loading: where a 32-bit big-endian number tells the generator's frames from others, or
- * -1 when all are the generator's; and that number. */
+/*
+ * Set before loading: where a 32-bit big-endian number, mark, tells the generator's frames from others; -1 if all are
+ * the generator's.
+ */
 const volatile __s32 mark_offset = -1;
 const volatile __u32 mark = 0;
 
@@ -77,7 +79,7 @@ static __always_inline bool marked(struct xdp_md *ctx)
 	return (void *)(at + 1) <= end && *at == __builtin_bswap32(mark);
 }
 
-/* Tells whether the packet is UDP for udp_port, over IPv4 or IPv6 without extension headers. */
+/* Whether the packet is UDP for udp_port, over IPv4 or IPv6 without extension headers. */
 static __always_inline bool for_port(struct xdp_md *ctx)
 {
 	void *end = (void *)(long)ctx->data_end;
@@ -124,7 +126,7 @@ static __always_inline bool read_stamp(struct xdp_md *ctx, __u64 len, struct sta
 	return s->label >> 40 == STAMP_MAGIC;
 }
 
-/* Takes note of a stamped frame of a flow that is known; says whether it is one. */
+/* Records a stamped frame. False if it has no stamp, or its flow is not known. */
 static __always_inline bool note_stamp(struct xdp_md *ctx, __u64 len)
 {
 	struct delay_count *d = NULL;

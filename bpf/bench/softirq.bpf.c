@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Adds up how long each CPU spends in the soft interrupt that receives packets. The kernel's own
- * figure is taken at its clock's ticks, of which a short run has few.
+ * Adds up how long each CPU spends in the soft interrupt that receives packets. The kernel samples its own figure at
+ * clock ticks, and a short run has few of them.
  */
 #include "bench.h"
 
-/* The number of that soft interrupt: enum in include/linux/interrupt.h. */
+/* The number of the soft interrupt that receives packets: enum in include/linux/interrupt.h. */
 #define NET_RX_SOFTIRQ 3
 
-/* A CPU's time in it so far. */
+/* A CPU's time in that soft interrupt so far. */
 struct softirq_time {
-	__u64 since_ns; /* when the one that runs began, 0 if none does */
+	__u64 since_ns; /* when the present one began, 0 if none runs */
 	__u64 ns;
 	__u64 runs;
 };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The stamp that the generator can leave in the last 16 bytes of a frame, for the sink to read. Two
- * 64-bit words in network byte order, most significant bits first:
+ * The stamp that the generator can write into the last 16 bytes of a frame, for the sink to read. It is two 64-bit
+ * words in network byte order, here with the most significant bits first:
  *
- *	magic 24 | flow 24 | balance 16
- *	sequence number in the flow 28 | CLOCK_MONOTONIC in ns 36
+ *   magic 24 | flow 24 | balance 16
+ *   sequence number in the flow 28 | CLOCK_MONOTONIC in ns 36
  *
- * The balance makes the one's complement sum of the stamp that of the bytes it replaces, so that
- * every Internet checksum over them stays right, at even and at odd offsets (RFC 1071, 2). Numbers
- * and times wrap, after 268 million packets of a flow and 68 s: only differences mean something.
+ * The balance makes the one's complement sum of the stamp equal to that of the bytes that it replaces. So every
+ * Internet checksum over them stays right, at even and at odd offsets (RFC 1071, 2). Numbers and times wrap, after 268
+ * million packets of a flow and after 68 s: only differences mean something.
  */
 #ifndef CULVERT_BENCH_STAMP_H
 #define CULVERT_BENCH_STAMP_H
@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 #define STAMP_LEN 16
-/* How far into a frame a stamp may be, bytes: the verifier wants a bound for offsets. */
+/* The farthest offset of a stamp in a frame, bytes. The verifier needs a bound. */
 #define STAMP_AT_MAX 0x7fff
 #define STAMP_MAGIC 0x43764cULL
 #define STAMP_FLOW_MASK ((1ULL << 24) - 1)
@@ -25,7 +25,10 @@
 #define STAMP_SEQ_BITS 28
 #define STAMP_SEQ_MASK ((1U << STAMP_SEQ_BITS) - 1)
 
-/* As it lies in the frame, at any alignment: JITs and verifier allow that on packets. */
+/*
+ * As it lies in the frame, at any alignment: JITs and verifier allow that on packets. Both words are in network order
+ * there.
+ */
 struct stamp {
 	__u64 label;
 	__u64 moment;
@@ -44,7 +47,7 @@ static __always_inline void stamp_make(struct stamp *s, __u32 flow, __u32 seq, _
 {
 	__u64 label = STAMP_MAGIC << 40 | (flow & STAMP_FLOW_MASK) << 16;
 	__u64 moment = (__u64)seq << STAMP_TIME_BITS | (now_ns & STAMP_TIME_MASK);
-	/* Seven words take away at most seven times 0xffff. */
+	/* The other seven words add up to at most seven times 0xffff, so this is never negative. */
 	__u32 balance = sum + 8 * 0xffff - stamp_words(label) - stamp_words(moment);
 
 	balance = (balance & 0xffff) + (balance >> 16);

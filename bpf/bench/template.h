@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The table of frames that generator and cost wrapper take packets from. */
+/* The table of frames from which generator and cost wrapper take packets. */
 #ifndef CULVERT_BENCH_TEMPLATE_H
 #define CULVERT_BENCH_TEMPLATE_H
 
@@ -8,8 +8,8 @@
 
 /* One frame of the table. What follows the header is never written, so all frames share it. */
 struct frame_template {
-	__u32 frame_len; /* bytes of the whole frame */
-	__u32 header_len; /* bytes of it that are stored here */
+	__u32 frame_len; /* length of the whole frame, bytes */
+	__u32 header_len; /* length of the part that is stored here, bytes */
 	/* for stamps only */
 	__u32 flow;
 	__u32 seq; /* of the next packet made from this frame */
@@ -25,8 +25,8 @@ const volatile __u32 header_max = 1;
 const volatile bool one_length = false;
 
 /*
- * Written by: internal/bench, before the first run, and of the sequence numbers the generator. The
- * longest header gives the value size.
+ * Written by: internal/bench, before the first run; the generator writes the sequence numbers. The value size depends
+ * on the longest header.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -35,7 +35,7 @@ struct {
 	__uint(max_entries, 1);
 } templates SEC(".maps");
 
-/* Moves the index on and returns the template it pointed at. */
+/* Advances the index, and returns the template that it pointed to. */
 static __always_inline struct frame_template *template_take(__u32 *next)
 {
 	__u32 i = *next;
@@ -48,9 +48,8 @@ static __always_inline struct frame_template *template_take(__u32 *next)
 #define DIRECT_MAX 256
 
 /*
- * Copies header_max bytes, 14 or more, in words of 8; the last two words may overlap. The verifier
- * knows the length and leaves out what is too much, so nothing is compared when it runs. Returns 0
- * or -1.
+ * Copies header_max bytes, 14 or more, in words of 8. The last two words may overlap. The verifier knows header_max and
+ * removes the steps beyond it, so nothing is compared at run time. Returns 0 or -1.
  */
 static __always_inline int template_copy(struct xdp_md *ctx, const struct frame_template *t)
 {
@@ -78,8 +77,8 @@ static __always_inline int template_put(struct xdp_md *ctx, const struct frame_t
 	if (one_length && header_max <= DIRECT_MAX)
 		return template_copy(ctx, t);
 	/*
-	 * Signed and one by one, with clang kept from making one unsigned comparison of both:
-	 * Linux 6.1 learns nothing from that, nor from len == 0.
+	 * Two signed comparisons. The barriers keep clang from making one unsigned comparison of them. The verifier of
+	 * Linux 6.1 learns no bounds from that, nor from len == 0.
 	 */
 	barrier_var(len);
 	if (len < 1)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Flows without a template for each: the source of a TCP packet over IPv4, 10.0.0.0/8 and a port from
- * 32768 on, is made from the number of its flow. Numbers are spread over all 2^32 sources one to one,
- * so that flows that follow each other have little in common.
+ * Flows that need no template each. The source of a TCP packet over IPv4 is made from the number of its flow: an
+ * address of 10.0.0.0/8 and a port from 32768 on. Numbers are mapped one to one to the 2^32 sources, and spread so that
+ * successive flows have little in common.
  */
 #ifndef CULVERT_BENCH_VARY_H
 #define CULVERT_BENCH_VARY_H
@@ -21,10 +21,10 @@
 #define VARY_NET 0x0a000000U
 #define VARY_PORT 0x8000U
 
-/* Set before loading: how many flows take turns, 0 for those of the templates. */
+/* Set before loading: the number of flows that take turns, 0 to keep those of the templates. */
 const volatile __u32 vary_flows = 0;
 
-/* Where things are in a frame with an IPv4 header without options and a TCP header. */
+/* The layout of a frame with an IPv4 header without options and a TCP header. */
 struct vary_frame {
 	__u8 before[24];
 	__u16 ip_check;
@@ -36,7 +36,7 @@ struct vary_frame {
 	__u16 tcp_check;
 };
 
-/* Gives the packet the source of flow *next and moves that on. Returns 0 or -1. */
+/* Gives the packet the source of flow *next, and advances *next. Returns 0 or -1. */
 static __always_inline int vary(struct xdp_md *ctx, __u32 *next)
 {
 	struct vary_frame *f = (void *)(long)ctx->data;

@@ -3,8 +3,8 @@
 #define CULVERT_CORE_BLOOM_H
 
 /*
- * A Bloom filter of one hash, in front of a hash table. For most keys that the table does not have, one load says so.
- * User space sets a bit for each key, by the same hash, and may do so while programs read.
+ * A Bloom filter with one hash function, in front of a hash table. One load rules out most keys that the table does not
+ * have. User space sets a bit for each key, by the same hash, and may do so while programs read.
  */
 #define BLOOM_BITS 12
 #define BLOOM_WORDS (1 << (BLOOM_BITS - 6))
@@ -16,7 +16,7 @@ struct bloom {
 /* Fibonacci hashing: the upper bits of the product depend on all of a word. */
 #define BLOOM_SPREAD 0x9e3779b1U
 
-/* Whether there may be a key of that hash, which is a product with BLOOM_SPREAD. */
+/* Whether the table may have a key with that hash. The hash is a product with BLOOM_SPREAD. */
 static __always_inline bool bloom_has(const struct bloom *b, __u32 hash)
 {
 	__u32 bit = hash >> (32 - BLOOM_BITS);

@@ -18,7 +18,7 @@ typedef __u64 __attribute__((may_alias)) any64;
 #define STORE32(p, v) (*(any32 *)(p) = (v))
 #define STORE64(p, v) (*(any64 *)(p) = (v))
 
-/* Copies n bytes, an even constant, in the widest steps. clang would copy single bytes. */
+/* Copies n bytes in the widest steps; n is an even constant. clang alone would copy single bytes. */
 static __always_inline void copy(void *dst, const void *src, const __u32 n)
 {
 	__u32 i = 0;

@@ -30,7 +30,7 @@ static __always_inline __u64 ipv6_sum(const void *addr)
 	return (__u64)LOAD32(addr) + LOAD32(addr + 4) + LOAD32(addr + 8) + LOAD32(addr + 12);
 }
 
-/* Whether an IPv4 header of 20 bytes adds up to what its checksum says (RFC 1071). */
+/* Whether the checksum of an IPv4 header of 20 bytes is right (RFC 1071). */
 static __always_inline bool ipv4_checks(const void *ip)
 {
 	return csum_fold(ipv4_sum(ip)) == 0xffff;

@@ -16,7 +16,7 @@ static __always_inline __u64 wall_now(void)
 	return bpf_ktime_get_tai_ns() - tai_offset_ns;
 }
 
-/* CLOCK_REALTIME in ns, at most a tick old. To read the clock source costs as much as to forward a packet. */
+/* CLOCK_REALTIME in ns, at most a tick old. Reading the clock source would cost as much as forwarding a packet. */
 static __always_inline __u64 wall_recent(struct wall_clock *w)
 {
 	__u64 tick = bpf_jiffies64(); /* a load, not a call */
@@ -28,7 +28,10 @@ static __always_inline __u64 wall_recent(struct wall_clock *w)
 	return w->now;
 }
 
-/* Whether a time, ns since the epoch, is past. The clock is read anew only when the time is close to recent. */
+/*
+ * Whether a time, ns since the epoch, has passed. recent is from wall_recent. The clock is read only for a time that is
+ * at most a second ahead of recent.
+ */
 static __always_inline bool wall_past(__u64 time, __u64 recent)
 {
 	if (time > recent + 1000000000ULL)

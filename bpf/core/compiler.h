@@ -7,7 +7,7 @@
 #define barrier_var(v) asm volatile("" : "+r"(v))
 #endif
 
-/* Keeps clang from moving loads and stores across. The CPU may still do so: see fence.h. */
+/* Keeps clang from moving loads and stores across this point. The CPU may still do so: see fence.h. */
 #ifndef barrier
 #define barrier() asm volatile("" ::: "memory")
 #endif

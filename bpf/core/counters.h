@@ -10,7 +10,7 @@ struct counter {
 	__u64 bytes;
 };
 
-/* By slot * REASON_SLOTS + index of the reason. Writer: the programs. */
+/* Key: slot * REASON_SLOTS + index of the reason. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, MAX_PORTS * REASON_SLOTS);

@@ -3,13 +3,13 @@
 #define CULVERT_CORE_CPUMAP_H
 
 struct cpumap_enqueued {
-	__u32 from; /* the interface that the last packet came in by */
+	__u32 from; /* ifindex that the last packet came in by */
 	__u32 turn; /* with worker_turns, the number of the next worker */
 };
 
 /*
- * What this CPU has enqueued last. The CPU flushes its batches at the end of each poll, so packets that a full queue
- * refuses have come in by that interface. Writer: the programs.
+ * The last packet that this CPU has enqueued for a worker. A CPU flushes its batches at the end of each NAPI poll, so
+ * packets that a full queue refuses came in by the interface of the last one. Writer: the programs.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -5,16 +5,16 @@
 #include "compiler.h"
 
 /*
- * Orders all loads and stores in front of it before those behind it, except on x86 a store before a load. Nothing
- * here needs that one.
+ * Orders all loads and stores before it before those after it. On x86 it does not order a store before a later load,
+ * which nothing here needs.
  *
  * BPF has no fence, and clang 19 selects neither acquire loads nor release stores for it. On arm64 an exchange of a
  * word on the stack serves as one. The JIT turns it into SWPAL, which with acquire and release is a full barrier (Arm
- * ARM, B2.3, "barrier-ordered-before"), or without LSE into LDXR and STLXR with DMB ISH behind them.
+ * ARM, B2.3, "barrier-ordered-before"), or without LSE into LDXR and STLXR followed by DMB ISH.
  *
- * x86 never reorders two loads, two stores, or a load with a later store. Only clang has to be held back, while an
- * exchange would cost 1 % of a SCION packet. Therefore objects with a fence exist once for each architecture: bpf2go
- * sets the macro.
+ * x86 never reorders two loads, two stores, or a load with a later store. There the fence only holds clang back,
+ * because an exchange would add 1 % to the cost of a SCION packet. Objects with a fence are therefore built once for
+ * each architecture: bpf2go sets the macro.
  */
 #if defined(__TARGET_ARCH_x86)
 static __always_inline void fence(void)

@@ -3,9 +3,9 @@
 #define CULVERT_CORE_HASH_H
 
 /*
- * Hashes with a secret, without which nobody can predict which keys collide. Sums of hash_word, each with 8 bytes of
- * the secret, are NH of UMAC (RFC 4418, 5.2.2): two keys collide with a probability of 2^-32 at most. One
- * multiplication covers 8 bytes, and none waits for another.
+ * Keyed hashes. Without the secret nobody can predict which keys collide. A sum of hash_word results, each with 8 bytes
+ * of the secret of its own, is the hash NH of UMAC (RFC 4418, 5.2.2): two keys collide with a probability of 2^-32 at
+ * most. One multiplication covers 8 bytes, and the multiplications do not depend on each other.
  */
 static __always_inline __u64 hash_word(__u32 a, __u32 b, __u64 w)
 {

@@ -6,8 +6,9 @@
 #include "reason.h"
 
 /*
- * How fast packets may leave for a reason. Limits are a generic cell rate algorithm: one time stamp each, no
- * division. CPUs update it without a lock; a race lets through at most one packet a CPU too many.
+ * The rate at which packets may leave for a reason. Limits use the generic cell rate algorithm (GCRA): one time stamp
+ * each, and no division. CPUs update the time stamp without a lock. A race lets through at most one packet too many for
+ * each CPU.
  */
 struct limit {
 	__u64 interval; /* ns from one packet to the next; 0: no limit */
@@ -16,8 +17,8 @@ struct limit {
 };
 
 /*
- * The rate of a reason, by its index, for all packets together. Writer of interval and burst: datapath; of due: the
- * programs, and datapath for LIMIT_NEVER.
+ * The rate of each reason for all packets together. Key: index of the reason. Writer of interval and burst: datapath.
+ * Writers of due: the programs, and datapath for LIMIT_NEVER.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -26,20 +27,23 @@ struct {
 	__type(value, struct limit);
 } limits SEC(".maps");
 
-#define LIMIT_NEVER (~0ULL) /* as due: no packet at all may leave for the reason */
+#define LIMIT_NEVER (~0ULL) /* value of due: no packet may leave for the reason */
 
 /*
- * A domain is a group of senders that share a rate. No domain can use up what belongs to another. Domains of
- * interfaces come first, by slot, for all hosts behind them; then those that stages define.
+ * A domain is a group of senders that share a rate. No domain can use up what belongs to another. The first domains are
+ * those of the interfaces, by slot, each for all hosts behind the interface. The domains that stages define follow.
  */
 #define DOMAIN_HOSTS 0
 #define DOMAIN_STAGES MAX_PORTS
 
-/* Each domain has 1/LIMIT_SHARES of a reason's rate for itself. The rate beyond that goes to whoever comes first. */
+/*
+ * Each domain has 1/LIMIT_SHARES of a reason's rate for itself. On top of that all domains share the common rate, first
+ * come, first served.
+ */
 #define LIMIT_SHARES 10
 
 /*
- * When the next packet of a domain's own share is due, ns, by domain * REASON_MAX + index of the reason. Writer: the
+ * When the next packet of a domain's own share is due, ns. Key: domain * REASON_MAX + index of the reason. Writer: the
  * programs.
  */
 struct {
@@ -63,7 +67,7 @@ static __always_inline bool over_rate(__u64 *due_at, __u64 interval, __u64 burst
 	return false;
 }
 
-/* As over_rate, for a limit that may be off. */
+/* As over_rate, for a limit that may be off (interval 0). */
 static __always_inline bool over_limit(struct limit *l)
 {
 	return l->interval && over_rate(&l->due, l->interval, l->burst);
@@ -95,7 +99,7 @@ static __always_inline __u32 limit_domain(const struct port *port)
 	return port ? DOMAIN_HOSTS + port->slot - 1 : DOMAIN_HOSTS;
 }
 
-/* The reason that a punt leaves for: its own, or when it is over its rate the matching one of VERDICT_LIMITED. */
+/* Returns the final reason of a punt: its own, or the matching one of VERDICT_LIMITED if the punt is over its rate. */
 static __always_inline __u32 limit(const struct packet *pkt, __u32 reason)
 {
 	if (limited(reason, pkt->domain ?: limit_domain(pkt->port)))
@@ -104,8 +108,8 @@ static __always_inline __u32 limit(const struct packet *pkt, __u32 reason)
 }
 
 /*
- * Whether an answer that leaves for that reason is within its rate. If so, it is charged. verdict() comes too late
- * for answers: an answer overwrites the packet, so a stage has to ask before it builds one.
+ * Whether an answer that leaves for that reason is within its rate. If so, it is charged. The check in verdict() would
+ * come too late, because an answer overwrites the packet: a stage asks before it builds one.
  */
 static __always_inline bool limit_allows(const struct xdp_md *ctx, __u32 reason)
 {

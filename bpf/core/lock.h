@@ -5,17 +5,17 @@
 #include "fence.h"
 
 /*
- * A lock in a map. Programs hold it for some hundred instructions. bpf_spin_lock does not serve: a map with one
- * cannot be mapped into memory, and a program that holds one may call nothing.
+ * A lock in a map. Programs hold it for some hundred instructions. bpf_spin_lock cannot be used: a map with one cannot
+ * be mapped into memory, and a program that holds one may call nothing.
  *
- * Why it holds: a program that has taken the lock sees all that the last holder did, and does nothing before it has
- * the lock. To take it is a compare-and-exchange. One that succeeds is fully ordered by the JITs: LOCK CMPXCHG on
- * x86, CASAL on arm64, or LDXR and STLXR with DMB ISH behind them. To give it back is a store behind a fence, which
- * is a release: whoever sees the lock free sees all that the holder did. internal/bpfobj/litmus_test.go checks this
- * as it does seqcount.h.
+ * Why it is correct: a program that takes the lock sees everything that the last holder did, and does nothing before it
+ * has the lock. Taking the lock is a compare-and-exchange. The JITs make a successful one fully ordered: LOCK CMPXCHG
+ * on x86, CASAL on arm64, or LDXR and STLXR followed by DMB ISH. Releasing the lock is a store behind a fence: a CPU
+ * that sees the lock free sees everything that the holder did. internal/bpfobj/litmus_test.go checks this as well as
+ * seqcount.h.
  */
 
-/* How often a program tries. That takes longer than a holder needs. */
+/* The number of tries. They take longer than a holder needs. */
 #define LOCK_TRIES 128
 
 static __always_inline bool lock_take(__u32 *lock)

@@ -12,9 +12,8 @@
 #include "port.h"
 
 /*
- * Counts packets that are lost behind the verdict, and packets that are lost on the way to a worker, in front of it.
- * The kernel tells of them in tracepoints only. They are counted for the ingress interface, whose counters say
- * "forwarded".
+ * Counts packets that are lost after the verdict, and packets that are lost before it on the way to a worker. The
+ * kernel reports both in tracepoints only. A loss is counted for the ingress interface.
  */
 
 enum loss {
@@ -28,7 +27,7 @@ enum loss {
 
 const enum loss *loss_names __attribute__((unused));
 
-/* By slot * LOSS_COUNT + loss, packets. Writer: the programs. */
+/* Number of packets. Key: slot * LOSS_COUNT + loss. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, MAX_PORTS * LOSS_COUNT);
@@ -37,8 +36,8 @@ struct {
 } losses SEC(".maps");
 
 /*
- * The generation that counts. Two are attached while one takes over from the other, and after a process has died in
- * between. Writer: datapath.
+ * The generation of these programs that counts. Two generations are attached while one takes over from the other. Both
+ * stay attached if the process dies meanwhile. Writer: datapath.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -48,9 +47,10 @@ struct {
 } losses_by SEC(".maps");
 
 /*
- * The generation that has counted the last event on this CPU, or 0. The generation that counts may change between two programs
- * on the same event, of which the one behind, with the higher number, takes over: it must not count the event once more. A
- * program that does not count any more clears its own mark. Writer: the programs, and datapath when losses_by has changed.
+ * The generation that has counted the last event on this CPU, or 0. The kernel runs the programs of all generations on each
+ * event, those with lower numbers first. If losses_by changes to a later one between two of them, that one must not count the
+ * event again. A program that does not count any more clears its own mark. Writers: the programs, and datapath after it has
+ * changed losses_by.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -65,14 +65,17 @@ const volatile __u32 generation;
 /* Inode of the network namespace of the ports. Indexes of interfaces are unique only inside it. */
 const volatile __u32 netns;
 
-/* IDs of the workers' map and of the one that is being emptied; 0: none. */
+/* IDs of the workers' map, and of the former one while its queues are being emptied; 0: none. */
 const volatile __u32 worker_map;
 const volatile __u32 former_worker_map;
 
 /* The number of possible CPUs, for cpumap_enqueued. */
 const volatile __u32 cpu_count = 1;
 
-/* All generations call it for the same events, in the order in which they were attached. */
+/*
+ * Whether this generation counts the event. All generations call it for the same events, in the order in which they
+ * were attached.
+ */
 static __always_inline bool in_force(void)
 {
 	__u32 zero = 0;
@@ -174,7 +177,7 @@ static long lose_on(__u32 cpu, __u32 *drops)
 	return last && lose_at(last->from, LOSS_WORKER, *drops);
 }
 
-/* A batch may be from several interfaces. It is counted for the first one that is found. */
+/* A batch may have packets from several interfaces. It is counted for the first interface that is found. */
 SEC("raw_tp/xdp_cpumap_kthread")
 int cpumap_kthread(struct bpf_raw_tracepoint_args *ctx)
 {

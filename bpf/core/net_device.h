@@ -2,7 +2,7 @@
 #ifndef CULVERT_CORE_NET_DEVICE_H
 #define CULVERT_CORE_NET_DEVICE_H
 
-/* The few fields of the kernel that programs read, found by name (CO-RE). */
+/* The fields of kernel structures that programs read. CO-RE finds them by name. */
 struct ns_common {
 	unsigned int inum;
 } __attribute__((preserve_access_index));

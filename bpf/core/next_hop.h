@@ -16,7 +16,7 @@ struct next_hop {
 	__u8 pad2[2];
 } __attribute__((aligned(8))); /* so that it is copied by 8 bytes */
 
-/* Whether the port takes the frame as it is spread over buffers. */
+/* Whether the port takes the frame: some ports take no frames of several buffers. */
 static __always_inline bool next_hop_takes(struct xdp_md *ctx, const struct next_hop *hop)
 {
 	__u64 linear = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
@@ -24,15 +24,18 @@ static __always_inline bool next_hop_takes(struct xdp_md *ctx, const struct next
 	return !hop->linear_only || linear >= bpf_xdp_get_buff_len(ctx);
 }
 
-/* How many bytes longer a frame gets when it leaves with one tag, or none, and came with another. */
+/*
+ * The number of bytes by which a frame grows when its tag changes. to and from are PACKET_TAGGED + VLAN ID, or 0 for no
+ * tag.
+ */
 static __always_inline int eth_growth(__u16 to, __u16 from)
 {
 	return (to ? VLAN_HLEN : 0) - (from ? VLAN_HLEN : 0);
 }
 
 /*
- * Writes the Ethernet header that a frame leaves with, except for the type of what follows it. vlan is PACKET_TAGGED
- * + VLAN ID, or 0 for no tag. The frame has room for the header.
+ * Writes the MAC addresses and the tag that a frame leaves with. eth_write_type writes the type of the payload. vlan is
+ * PACKET_TAGGED + VLAN ID, or 0 for no tag. The caller has checked that the frame has room for the header.
  */
 static __always_inline void eth_write(void *data, const struct next_hop *hop, __u16 vlan)
 {
@@ -44,7 +47,7 @@ static __always_inline void eth_write(void *data, const struct next_hop *hop, __
 	}
 }
 
-/* Writes the type of what follows the Ethernet header. ip is where that begins. */
+/* Writes the type of the payload into the Ethernet header. ip is where the payload begins. */
 static __always_inline void eth_write_type(void *ip, bool v6)
 {
 	STORE16(ip - 2, v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));

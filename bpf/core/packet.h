@@ -22,10 +22,10 @@ struct ip_addr {
 #define IPV6_SADDR (ETH_HLEN + 8)
 #define IPV6_DADDR (ETH_HLEN + 24)
 
-/* What a stage may ask of parse(), in its NAME_NEEDS. All of it is about packets to this interface. */
+/* What a stage may need of parse(), in its NAME_NEEDS. Only packets to the MAC address of the interface are parsed. */
 #define PARSE_UDP 1 /* plain UDP: ports, length and checksum */
-#define PARSE_IP \
-	2 /* any IP packet, behind a tag too: where its header is, and whether it may be forwarded */
+/* Any IP packet, with one tag or none: where its header is, and whether it may be forwarded. */
+#define PARSE_IP 2
 #define NEEDS_REWRITE 4 /* the stage gives packets another destination: rewrite.h */
 
 /* Why a packet must not be forwarded, whatever its destination. */
@@ -47,13 +47,13 @@ struct rewrite {
 	struct ip_addr addr;
 	__be16 port;
 	bool on;
-} __attribute__((aligned(8))); /* the verifier reads the stack at no worse alignment */
+} __attribute__((aligned(8))); /* the verifier refuses unaligned accesses to the stack */
 
-/* What parse() has found, and what stages leave to later ones. */
+/* The result of parse(), and what stages leave to later stages and to the verdict. */
 struct packet {
 	void *data;
 	void *data_end;
-	__u32 len; /* of the frame; of its first buffer as long as nobody had to know more */
+	__u32 len; /* of the frame, bytes; of its first buffer alone until something needs the whole length */
 	struct port *port; /* of the ingress interface, NULL if the data plane is not on it */
 	/* with PARSE_UDP only */
 	bool udp; /* plain UDP: no fragment, no options, no extension headers */
@@ -63,16 +63,16 @@ struct packet {
 	__be16 dport;
 	__u16 check; /* of UDP, as it stands in the header */
 	/* with PARSE_IP only */
-	__u8 ip; /* version of a packet to this interface, 4 or 6; 0: none */
+	__u8 ip; /* version, 4 or 6; 0: no IP packet to this interface */
 	__u8 l3; /* offset of its header from data, bytes */
-	__u8 proto; /* of IPv4, or next header */
+	__u8 proto; /* protocol of IPv4, or next header of IPv6 */
 	bool fragment; /* of IPv4 */
 	__u16 vlan; /* PACKET_TAGGED + VLAN ID of its only tag, or 0 */
 	__u16 no_fwd_reason; /* enum no_fwd_reason */
 	__u32 ip_len; /* header and payload, bytes */
 	/* set by stages */
-	__u32 egress; /* the interface that it is redirected to */
-	__u32 domain; /* the domain that is charged for a punt; 0: that of the hosts behind its interface */
+	__u32 egress; /* index of the interface that the frame is redirected to */
+	__u32 domain; /* the domain that is charged for a punt; 0: the hosts behind the ingress interface */
 #if MAY_REWRITE
 	struct rewrite rewrite;
 #endif

@@ -9,7 +9,7 @@ static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_le
 {
 	if (udp + sizeof(struct udphdr) > pkt->data_end)
 		return;
-	/* The kernel would trim the packet to a shorter length. Such packets are left to it. */
+	/* For a shorter UDP length the kernel would trim the packet. Packets with another UDP length are left to it. */
 	if (bpf_ntohs(LOAD16(udp + 4)) != l4_len)
 		return;
 	pkt->sport = LOAD16(udp);
@@ -20,8 +20,8 @@ static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_le
 }
 
 /*
- * Whether the frame has that many bytes. Its whole length costs a call, which is made only if the first buffer is
- * shorter.
+ * Whether the frame has that many bytes. The length of the whole frame costs a call, which is made only if the first
+ * buffer is shorter.
  */
 static __always_inline bool frame_holds(struct xdp_md *ctx, struct packet *pkt, __u32 len)
 {
@@ -99,12 +99,12 @@ static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *pkt, c
 		return;
 	pkt->v6 = true;
 	parse_udp(pkt, ip + sizeof(struct ipv6hdr), len);
-	/* Without a checksum it is not plain UDP (RFC 8200, 8.1). */
+	/* UDP over IPv6 without a checksum is not plain UDP (RFC 8200, 8.1). */
 	if (!pkt->check)
 		pkt->udp = false;
 }
 
-/* One 802.1Q tag. Frames with more tags, or with 802.1ad's, are the kernel's. */
+/* Parses a frame with one 802.1Q tag. Frames with more tags, or with an 802.1ad tag, are left to the kernel. */
 static __always_inline void parse_vlan(struct xdp_md *ctx, struct packet *pkt, __u32 needs)
 {
 	__u16 id;
@@ -126,8 +126,8 @@ static __always_inline void parse_vlan(struct xdp_md *ctx, struct packet *pkt, _
 }
 
 /*
- * What all stages that are on need. It is known at load time, so that the verifier removes the rest. Without the
- * barrier clang turns the branches into arithmetic, which stays.
+ * Adds what a stage needs if the stage is on. The result is constant at load time, so the verifier removes the code for
+ * the rest. Without the barrier clang turns the branches into arithmetic, and the verifier could remove nothing.
  */
 #define PARSE_NEEDS(name, NAME)        \
 	if (NAME##_ON) {               \
@@ -152,7 +152,7 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 	pkt->port = port;
 	if (!needs || pkt->data + ETH_HLEN > pkt->data_end)
 		return;
-	/* In promiscuous mode frames to other hosts come in too. They are the kernel's. */
+	/* In promiscuous mode frames to other hosts come in too. They are left to the kernel. */
 	if (LOAD32(pkt->data) != LOAD32(port->mac) || LOAD16(pkt->data + 4) != port->mac[2])
 		return;
 	switch (LOAD16(pkt->data + 12)) {

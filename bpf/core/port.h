@@ -5,10 +5,10 @@
 /* The most interfaces that one data plane can have. The counters are sized by it. */
 #define MAX_PORTS 64
 
-/* A stage's own part of struct port: NAME_PORT of its needs.h. */
+/* The fields that a stage adds to struct port: NAME_PORT of its needs.h. */
 #define PORT_MEMBER(name, NAME) NAME##_PORT
 
-/* An interface with the program on it. */
+/* An interface of the data plane. */
 struct port {
 	__u32 slot; /* 1 + index of its counters; 0: the data plane is not on it */
 	__u16 mac[3] __attribute__((aligned(4)));
@@ -17,7 +17,7 @@ struct port {
 	STAGES(PORT_MEMBER)
 };
 
-/* By ifindex. Writer: datapath. */
+/* Key: ifindex. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -5,17 +5,17 @@
 #include "reasons.h"
 
 /*
- * Every packet leaves the pipeline for a reason. NAME/reasons.h of a stage has its reasons, a line each:
+ * Every packet leaves the pipeline for a reason. NAME/reasons.h has the reasons of a stage, a line each:
  *
  *   R(verdict, NAME, "the sentence that explains it to users")
  *
- * is the constant verdict_NAME, and the reason "name" in status, metrics and documents. What it does with a
- * packet follows from its verdict alone.
+ * The line defines the constant verdict_NAME. Status, metrics and documents call the reason "name". What happens to the
+ * packet follows from the verdict alone.
  */
 enum verdict {
 	VERDICT_PASS, /* to the kernel, as if culvert were not there; never limited */
 	VERDICT_PUNT, /* to the slow path, which answers; each reason has a rate */
-	VERDICT_LIMITED, /* dropped: a punt that was over its rate. No stage answers with it */
+	VERDICT_LIMITED, /* dropped: a punt that was over its rate. No stage returns it */
 	VERDICT_DROP, /* dropped, because the slow path would drop it without an answer */
 	VERDICT_FWD, /* redirected to the interface that the stage has named */
 	VERDICT_XMIT, /* sent back by the interface that it came in by: an answer */
@@ -40,7 +40,7 @@ enum verdict {
 enum reason_block {
 	BLOCK_NONE,
 	REASON_LISTS(REASON_BLOCK)
-	/* The number of indexes. A punt over its rate is counted REASON_MAX behind its index. */
+	/* REASON_MAX is the number of indexes. A punt over its rate is counted at index + REASON_MAX. */
 	REASON_MAX,
 	REASON_SLOTS = 2 * REASON_MAX,
 };
@@ -65,7 +65,7 @@ _Static_assert(REASON_SLOTS <= 1 << REASON_BITS, "REASON_BITS have no room for a
 
 /* User space learns names, verdicts and numbers from the BTF of this enum. */
 enum reason {
-	REASON_NONE = 0, /* not mine: ask the next stage */
+	REASON_NONE = 0, /* not the stage's packet: ask the next stage */
 	REASON_LISTS(REASON_VALUES)
 };
 

@@ -8,6 +8,6 @@
 	R(PASS, OTHER, "claimed by no stage")
 /* clang-format on */
 
-#define CORE_ROOM 7 /* indexes in its block, more than it has reasons */
+#define CORE_ROOM 7 /* indexes reserved for its reasons */
 
 #endif

@@ -6,9 +6,9 @@
 #include "packet.h"
 
 /*
- * A stage may choose another destination and leave the decision to the stages behind it. The frame keeps its
- * destination until a later stage forwards it; then the way out writes the new one. A packet that is passed, punted
- * or dropped stays as it came.
+ * A stage may give a packet another destination and leave the decision to later stages. The frame keeps its destination
+ * until a later stage forwards it. Then verdict() writes the new destination. A packet that is passed, punted or
+ * dropped is unchanged.
  *
  * A stage asks for this with NEEDS_REWRITE in NAME_NEEDS, and calls rewrite_to(). Later stages read destinations with
  * daddr4(), daddr6() and dport().
@@ -24,7 +24,7 @@ static __always_inline const struct rewrite *rewritten(const struct packet *pkt)
 	return NULL;
 }
 
-/* Bytes from the IP header to the ports. */
+/* Offset of the ports from the IP header, bytes. The packet has no options and no extension headers. */
 static __always_inline __u32 l4_offset(const struct packet *pkt)
 {
 	return pkt->ip == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -35,15 +35,15 @@ static __always_inline __u32 l4_offset(const struct packet *pkt)
 #define REWRITE_UDP_LEN 8
 
 /*
- * Whether the packet can be given another destination: whole TCP or UDP, without options, its ports and checksum in the
- * packet and in the first buffer. Needs PARSE_IP.
+ * Whether the packet can get another destination. It has to be unfragmented TCP or UDP without IP options, with ports
+ * and checksum inside the packet and in the first buffer. Needs PARSE_IP.
  */
 static __always_inline bool can_rewrite(const struct packet *pkt)
 {
 	const void *l4 = pkt->data + pkt->l3 + l4_offset(pkt);
 	__u32 room = pkt->ip_len - l4_offset(pkt);
 
-	/* Without a reason not to forward it the packet has its whole IP header. */
+	/* A packet with NO_FWD_NONE has its whole IP header. */
 	if (!pkt->ip || pkt->no_fwd_reason || pkt->fragment)
 		return false;
 	switch (pkt->proto) {
@@ -65,7 +65,7 @@ static __always_inline void rewrite_to(struct packet *pkt, const struct ip_addr 
 #endif
 }
 
-/* The destination to decide by. ip is the IPv4 header, 20 bytes of it in the packet. */
+/* The destination that stages decide by. The caller has checked that the packet has the IPv4 header at ip, 20 bytes. */
 static __always_inline __be32 daddr4(const struct packet *pkt, const void *ip)
 {
 	const struct rewrite *to = rewritten(pkt);
@@ -74,7 +74,8 @@ static __always_inline __be32 daddr4(const struct packet *pkt, const void *ip)
 }
 
 /*
- * 8 bytes of the destination to decide by, from a byte of it on. ip is the IPv6 header, 40 bytes of it in the packet.
+ * 8 bytes of the destination that stages decide by, from byte `from` of the address on. The caller has checked that the
+ * packet has the IPv6 header at ip, 40 bytes.
  */
 static __always_inline __be64 daddr6_half(const struct packet *pkt, const void *ip,
 					  const __u32 from)
@@ -84,14 +85,16 @@ static __always_inline __be64 daddr6_half(const struct packet *pkt, const void *
 	return to ? LOAD64((const void *)&to->addr + from) : LOAD64(ip + 24 + from);
 }
 
-/* Copies the whole destination to decide by, 16 bytes. */
+/* Copies the whole destination that stages decide by, 16 bytes. */
 static __always_inline void daddr6(const struct packet *pkt, const void *ip, void *to)
 {
 	STORE64(to, daddr6_half(pkt, ip, 0));
 	STORE64(to + 8, daddr6_half(pkt, ip, 8));
 }
 
-/* The destination port to decide by. l4 is the header of TCP or UDP, 4 bytes of it in the packet. */
+/*
+ * The destination port that stages decide by. The caller has checked that the packet has 4 bytes of TCP or UDP at l4.
+ */
 static __always_inline __be16 dport(const struct packet *pkt, const void *l4)
 {
 	const struct rewrite *to = rewritten(pkt);
@@ -99,13 +102,15 @@ static __always_inline __be16 dport(const struct packet *pkt, const void *l4)
 	return to ? to->port : LOAD16(l4 + 2);
 }
 
-/* The checksum after the words of one sum have been replaced by those of another (RFC 1624, equation 3). */
+/*
+ * Returns a checksum after words of the sum `from` have been replaced by words of the sum `to` (RFC 1624, equation 3).
+ */
 static __always_inline __u16 csum_replace(__u16 check, __u64 from, __u64 to)
 {
 	return ~csum_fold((__u16)~check + (__u64)(__u16)~csum_fold(from) + csum_fold(to));
 }
 
-/* The checksum of UDP is optional over IPv4: 0 stands for none, and 0xffff for a sum of 0 (RFC 768). */
+/* Updates a UDP checksum. It is optional over IPv4: 0 stands for none, and 0xffff for a sum of 0 (RFC 768). */
 static __always_inline void rewrite_udp_check(void *check, __u64 from, __u64 to)
 {
 	__u16 sum = LOAD16(check);
@@ -116,7 +121,7 @@ static __always_inline void rewrite_udp_check(void *check, __u64 from, __u64 to)
 
 /*
  * Writes the new destination into a frame that is going out. The stage that forwards may have moved the headers, so
- * they are found anew, behind the tag if there is one. It cannot fail for a packet that can_rewrite() has allowed.
+ * they are located again, behind the tag if there is one. This cannot fail for a packet that can_rewrite() has allowed.
  */
 static __noinline int rewrite_apply(struct xdp_md *ctx, const struct packet *pkt,
 				    const struct rewrite *rewrite)

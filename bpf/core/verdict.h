@@ -8,7 +8,7 @@
 #include "rewrite.h"
 #include "xmit.h"
 
-/* The only way out: does what the verdict of the reason says, and counts the packet under the reason. */
+/* The only way out of the pipeline: carries out the verdict of the reason, and counts the packet under the reason. */
 static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32 reason)
 {
 	int action = XDP_PASS;
@@ -25,7 +25,7 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 			action = XDP_DROP;
 		STAGE_PUNTED(ctx, reason);
 	} else if (reason == PASS_OTHER) {
-		/* Parsing did not have to find out the length of all buffers. */
+		/* pkt->len may be the length of the first buffer only. */
 		pkt->len = bpf_xdp_get_buff_len(ctx);
 	}
 	if (pkt->port)

@@ -6,22 +6,22 @@
 #include "packet.h"
 
 /*
- * Spreads packets over worker CPUs. Only packets that a stage may take are enqueued. The rest stays on the CPU that
- * it came in on, so that the kernel gets it with the checksum and the VLAN tag that the hardware found: a CPUMAP
- * loses both.
+ * Spreads packets over worker CPUs. Only packets that a stage may take are enqueued. The others stay on the CPU that
+ * they came in on, so that the kernel gets them with the checksum and the VLAN tag that the hardware has found: a
+ * CPUMAP loses both.
  */
 
 /* The most workers. */
 #define MAX_WORKERS 64
 
-/* 0: no workers. */
+/* The number of workers; 0: none. */
 const volatile __u32 worker_count;
-/* Round robin in place of flows. The bench alone uses it, to show what that does. */
+/* Whether packets go to the workers in turn, and not by flow. Only the bench sets it, to show the effect. */
 const volatile bool worker_turns;
 /* The CPU of each worker: the key of its entry in worker_cpus. */
 const volatile __u32 worker_cpu[MAX_WORKERS];
 
-/* By CPU; an entry has a queue, a kernel thread bound to the CPU, and program worker. Writer: datapath. */
+/* Key: CPU. An entry has a queue, a kernel thread bound to the CPU, and the program worker. Writer: datapath. */
 struct {
 	__uint(type, BPF_MAP_TYPE_CPUMAP);
 	__uint(max_entries, 1);
@@ -29,7 +29,7 @@ struct {
 	__type(value, struct bpf_cpumap_val);
 } worker_cpus SEC(".maps");
 
-/* By number of a worker: whether another CPU has ever enqueued packets for it. Writer: the programs. */
+/* Whether another CPU has ever enqueued packets for a worker. Key: number of the worker. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_WORKERS);
@@ -38,11 +38,12 @@ struct {
 } worker_fed SEC(".maps");
 
 /*
- * Whether the packet is worked on here and now. That is so when its worker is this CPU and its queue can have nothing
- * of the same flow: the packet then skips the queue and is still in the cache. Once another CPU has enqueued packets
- * for the worker it never is so again, because reception may have moved from there to here.
+ * Whether this CPU processes the packet at once. It does if it is the CPU of the worker and no other CPU has ever
+ * enqueued packets for the worker: the queue has no packet of the flow then. The packet skips the queue and is still in
+ * the cache. Once another CPU has enqueued packets, reception may have moved from there to here, and a packet that
+ * skips the queue could overtake others of its flow.
  */
-static __always_inline bool work_at_once(__u32 i, __u32 cpu)
+static __always_inline bool process_at_once(__u32 i, __u32 cpu)
 {
 	__u32 *fed = bpf_map_lookup_elem(&worker_fed, &i);
 
@@ -55,11 +56,13 @@ static __always_inline bool work_at_once(__u32 i, __u32 cpu)
 	return false;
 }
 
-/* Enqueues the packet for the worker of its flow. A flow stays on its CPU. */
+/*
+ * Enqueues the packet for the worker of its flow, so that a flow stays on one CPU. False if this CPU has to process it.
+ */
 static __always_inline bool cpumap_enqueue(struct xdp_md *ctx)
 {
 	/*
-	 * Loaded for this function alone: if clang shared the value it would truncate it, which the verifier refuses
+	 * volatile keeps these loads apart from others. clang would truncate a shared value, which the verifier refuses
 	 * for a pointer.
 	 */
 	const void *data = (void *)(long)*(volatile __u32 *)&ctx->data;
@@ -83,7 +86,7 @@ static __always_inline bool cpumap_enqueue(struct xdp_md *ctx)
 	if (i >= MAX_WORKERS)
 		return false;
 	cpu = worker_cpu[i];
-	if (!worker_turns && work_at_once(i, cpu))
+	if (!worker_turns && process_at_once(i, cpu))
 		return false;
 	last->from = ctx->ingress_ifindex;
 	return bpf_redirect_map(&worker_cpus, cpu, 0) == XDP_REDIRECT;

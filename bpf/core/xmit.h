@@ -10,7 +10,10 @@
  */
 static __always_inline int xmit(struct xdp_md *ctx, const struct port *port)
 {
-	/* Loaded for here alone: clang would choose between this and another address, and ctx may not be added to. */
+	/*
+	 * volatile keeps clang from selecting between the addresses of two fields: the verifier refuses arithmetic on
+	 * ctx.
+	 */
 	__u32 ifindex = *(volatile const __u32 *)&ctx->ingress_ifindex;
 
 	return port && port->xmit ? bpf_redirect(ifindex, 0) : XDP_TX;

@@ -16,7 +16,8 @@
 #include "inner.h"
 #include "outer.h"
 
-static __always_inline __u32 decap_look(struct tunnel *t)
+/* Reads the outer and inner headers. Returns the reason for the packet. */
+static __always_inline __u32 decap_read(struct tunnel *t)
 {
 	__u32 answer = decap_outer(t);
 
@@ -33,14 +34,14 @@ static __always_inline __u32 decap_look(struct tunnel *t)
 }
 
 /*
- * The far end of the load balancer's tunnels, on a backend. It removes the outer headers, so that the kernel gets the
- * inner packet as if it had come by the interface itself.
+ * The far end of the load balancer's tunnels, on a backend. It removes the outer headers. The kernel gets the inner
+ * packet as if it had come in by the interface itself.
  */
 SEC("xdp.frags")
 int decap(struct xdp_md *ctx)
 {
 	struct tunnel t = {.ctx = ctx};
-	__u32 reason = decap_look(&t);
+	__u32 reason = decap_read(&t);
 	struct decap_counter *c = bpf_map_lookup_elem(&decap_counters, &reason);
 
 	if (c) {

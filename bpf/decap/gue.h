@@ -4,11 +4,11 @@
 
 #include "outer.h"
 
-/* The longest piece that bpf_csum_diff takes, and how many of them the longest UDP packet has. */
+/* The longest piece that bpf_csum_diff takes, and the number of pieces in the longest UDP packet. */
 #define DECAP_CHUNK 512
 #define DECAP_CHUNKS 128
 
-/* The piece of the packet that a CPU is adding up. Writer: the program. */
+/* The piece of the packet that this CPU is summing. Writer: the program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -16,7 +16,7 @@ struct {
 	__type(value, __be32[DECAP_CHUNK / 4]);
 } decap_chunk SEC(".maps");
 
-/* What is left to add up. */
+/* The part of the packet that has not been summed. */
 struct decap_rest {
 	struct xdp_md *ctx;
 	__u32 at;
@@ -31,7 +31,7 @@ static long decap_add_chunk(__u32 index, struct decap_rest *rest)
 
 	if (!chunk || !rest->len)
 		return 1;
-	/* It is from 1 to DECAP_CHUNK, shown in a way that old verifiers follow. */
+	/* part is from 1 to DECAP_CHUNK. The mask shows this to old verifiers. */
 	part--;
 	barrier_var(part);
 	part &= DECAP_CHUNK - 1;
@@ -53,8 +53,8 @@ static long decap_add_chunk(__u32 index, struct decap_rest *rest)
 }
 
 /*
- * Whether the UDP checksum is right (RFC 768; RFC 8200, 8.1). All buffers of the frame are read. The sum of the outer
- * addresses was taken when they were read. It is a global function, which the verifier checks once.
+ * Whether the UDP checksum is right (RFC 768; RFC 8200, 8.1). All buffers of the frame are read. pseudo is the sum of
+ * the outer addresses. It is a global function, which the verifier checks once.
  */
 __noinline int decap_udp_checks(struct xdp_md *ctx, __u32 at, __u32 len, __u32 pseudo)
 {

@@ -5,8 +5,8 @@
 #include "outer.h"
 
 /*
- * Sets the inner ECN by the outer one (RFC 6040, figure 4). False if the packet has to be dropped. Marks of
- * congestion must reach the receiver.
+ * Sets the inner ECN by the outer one (RFC 6040, figure 4), so that marks of congestion reach the receiver. False if
+ * the packet has to be dropped.
  */
 static __always_inline bool decap_ecn(__u8 outer, __u8 *inner)
 {
@@ -75,8 +75,8 @@ static __always_inline __u32 decap_inner(struct tunnel *t)
 }
 
 /*
- * Moves the Ethernet header in front of the inner packet, and lets the frame begin there. Padding behind the inner
- * packet stays: the kernel always cuts it off.
+ * Moves the Ethernet header in front of the inner packet, and makes the frame begin there. Padding behind the inner
+ * packet is kept, because the kernel always cuts it off.
  */
 static __always_inline bool decap_strip(struct tunnel *t, const __u32 l2)
 {

@@ -6,7 +6,7 @@
 
 #define DECAP_FOUND 0xffff /* no reason yet: go on */
 
-/* Whether the packet is a tunnel's, by its protocol and by the port of UDP. */
+/* Whether the packet is a tunnel's, by its protocol or by its UDP port. */
 static __always_inline bool decap_is_tunnel(struct tunnel *t)
 {
 	struct udphdr *udp;
@@ -78,7 +78,7 @@ static __always_inline __u32 decap_outer4(struct tunnel *t)
 	return DECAP_FOUND;
 }
 
-/* Skips one extension header, to find out whether it stands in front of a tunnel's packet. */
+/* Skips one extension header, to find out whether a tunnel's packet follows it. */
 static __always_inline bool decap_extension(struct tunnel *t)
 {
 	struct {
@@ -144,7 +144,7 @@ static __always_inline __u32 decap_outer(struct tunnel *t)
 	t->l2 = sizeof(*eth);
 	if (!eth)
 		return PASS_OTHER;
-	/* In promiscuous mode frames to other hosts come in too. They are the kernel's. */
+	/* In promiscuous mode frames to other hosts come in too. They are left to the kernel. */
 	mac = (__u16 *)eth->h_dest;
 	if (mac[0] != decap_mac[0] || mac[1] != decap_mac[1] || mac[2] != decap_mac[2])
 		return PASS_OTHER;

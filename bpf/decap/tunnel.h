@@ -10,7 +10,7 @@
  * What becomes of a packet. The prefix is the verdict:
  *
  *   PASS_   to the kernel, unchanged
- *   DROP_   dropped, because the end of a tunnel has to
+ *   DROP_   dropped, as the end of a tunnel has to (RFC 6040)
  *   DECAP_  the outer headers were removed, the rest goes to the kernel
  *
  * User space learns names and numbers from the BTF of this enum. A new reason goes to the end: counters outlive an
@@ -34,7 +34,7 @@ struct decap_counter {
 	__u64 bytes;
 };
 
-/* By reason. Writer: the program. */
+/* Key: reason. Writer: the program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, DECAP_ROOM);
@@ -48,11 +48,14 @@ struct decap_addr {
 };
 
 struct decap_prefix {
-	__u32 bits; /* of addr, 96 of them in front of an IPv4 prefix's own */
+	__u32 bits; /* length of the prefix; for IPv4 it includes the 96 bits in front of the address */
 	struct decap_addr addr;
 };
 
-/* Outer destinations that are this host's. Writer of this and the next two: decapplane, before attaching. */
+/*
+ * Outer destinations that are addresses of this host. Writer of this and the next two maps: decapplane, before it
+ * attaches the program.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -93,12 +96,12 @@ struct tunnel {
 	__u32 inner;
 	__u32 pseudo; /* sum of the outer addresses, for UDP */
 	__u8 proto; /* outer, then inner: IPPROTO_IPIP or IPPROTO_IPV6 */
-	__u8 ecn; /* the outer one */
-	bool v6; /* the outer one */
+	__u8 ecn; /* of the outer header */
+	bool v6; /* of the outer header */
 	bool gue;
 	bool fragment;
 	bool options;
-	struct decap_addr src; /* the outer one */
+	struct decap_addr src; /* of the outer header */
 	struct decap_addr dst;
 };
 
@@ -114,7 +117,7 @@ static __always_inline void *decap_header(const struct tunnel *t, __u32 at, __u3
 {
 	void *p;
 
-	barrier_var(at); /* clang would drop a bound that it can prove */
+	barrier_var(at); /* keeps the test, which clang would drop if it could prove it */
 	if (at > DECAP_FARTHEST)
 		return NULL;
 	p = (void *)(long)t->ctx->data + at;

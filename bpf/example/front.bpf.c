@@ -14,10 +14,10 @@
 #include "core/counters.h"
 #include "core/packet.h"
 
-/* This host's end of the tunnel. Fixed at load time. */
+/* The address of this host's end of the tunnel. Fixed at load time. */
 const volatile __be32 example_local;
 
-/* What is attached behind this program. Writer: datapath, before this program is attached. */
+/* The next program. Writer: datapath, before this program is attached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -25,7 +25,7 @@ struct {
 	__type(value, __u32);
 } example_rest SEC(".maps");
 
-/* The way out of a packet that ends here. */
+/* Counts and drops a packet. */
 static __always_inline int example_leave(struct xdp_md *ctx, __u32 reason)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
@@ -36,7 +36,7 @@ static __always_inline int example_leave(struct xdp_md *ctx, __u32 reason)
 	return XDP_DROP;
 }
 
-/* Takes the outer header of IPv4 in IPv4 (RFC 2003) off, and goes on with what was inside. */
+/* Removes the outer header of IPv4 in IPv4 (RFC 2003). The next program gets the inner packet. */
 SEC("xdp.frags")
 int example_front(struct xdp_md *ctx)
 {
@@ -49,7 +49,7 @@ int example_front(struct xdp_md *ctx)
 
 	if (ip + outer > data_end || LOAD16(data + 12) != bpf_htons(ETH_P_IP) ||
 	    LOAD8(ip) != 0x45 || LOAD8(ip + 9) != IPPROTO_IPIP || LOAD32(ip + 16) != example_local)
-		goto on;
+		goto next;
 	if (bpf_ntohs(LOAD16(ip + 2)) < outer + sizeof(struct iphdr) ||
 	    ip + outer + sizeof(struct iphdr) > data_end || (LOAD8(ip + outer) & 0xf0) != 0x40)
 		return example_leave(ctx, DROP_EXAMPLE_TUNNEL);
@@ -61,7 +61,7 @@ int example_front(struct xdp_md *ctx)
 	if (data + ETH_HLEN > data_end)
 		return example_leave(ctx, DROP_EXAMPLE_TUNNEL);
 	copy(data, &eth, ETH_HLEN);
-on:
+next:
 	bpf_tail_call(ctx, &example_rest, 0);
 	return XDP_PASS;
 }

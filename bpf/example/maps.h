@@ -7,14 +7,14 @@
 /* Fixed at load time. */
 const volatile bool example_on;
 
-/* What clients send to. */
+/* The destination that clients send to. */
 struct example_service {
 	struct ip_addr addr;
 	__be16 port;
 	__u16 proto;
 };
 
-/* Where it goes instead. */
+/* The destination that packets get instead. */
 struct example_target {
 	struct ip_addr addr;
 	__be16 port;

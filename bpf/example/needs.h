@@ -2,7 +2,7 @@
 #ifndef CULVERT_EXAMPLE_NEEDS_H
 #define CULVERT_EXAMPLE_NEEDS_H
 
-/* The stage is in objects for tests alone: others have none of it but these lines. Another stage needs none of this. */
+/* Only objects for tests have this stage. Other stages need no such macro. */
 #ifdef CULVERT_EXAMPLE
 #define EXAMPLE(STAGE, name, NAME) STAGE(name, NAME)
 #else

@@ -11,10 +11,10 @@
 
 /*
  * A stage for tests, and to learn from: packets to a service get another destination address and port. It forwards
- * nothing itself: the stages behind it decide by the new destination, and the way out writes it when they forward.
+ * nothing itself. Later stages decide by the new destination, and verdict() writes it when one of them forwards.
  */
 
-/* Whether the packet is to a service, as far as its address tells: its ports may be out of reach. */
+/* Fills in the address and protocol of the key. False if the IP header is truncated. The ports may be out of reach. */
 static __always_inline bool example_key(const struct packet *pkt, struct example_service *key)
 {
 	const void *ip = pkt->data + pkt->l3;
@@ -37,8 +37,8 @@ static __always_inline bool example_key(const struct packet *pkt, struct example
 }
 
 /*
- * A function of its own, because rx has no room for the key on its stack: a chain of calls has 512 bytes, and 6.1
- * counts those of stages that are off too.
+ * This function is not inlined, because rx has no room for the key on its stack: a chain of calls has 512 bytes, and
+ * the verifier of 6.1 counts stages that are off too.
  */
 static __noinline int example_translate(struct packet *pkt)
 {
@@ -49,7 +49,7 @@ static __noinline int example_translate(struct packet *pkt)
 	if (!example_key(pkt, &key))
 		return REASON_NONE;
 	if (!can_rewrite(pkt)) {
-		/* The address alone, port 0, says that there are services. */
+		/* An entry with port 0 says that the address has services. */
 		return bpf_map_lookup_elem(&example_targets, &key) ? PUNT_EXAMPLE_HEADERS
 								   : REASON_NONE;
 	}

@@ -9,13 +9,16 @@
 /* Counters of the filter: two of its own, then two for each rule. Shared with filterplane. */
 #define FILTER_SHORT 0 /* packets that end before a field that a rule reads */
 #define FILTER_MALFORMED 1 /* packets with inconsistent headers */
-#define FILTER_RULE(n) \
-	(2 +           \
-	 2 * (n)) /* packets that match a rule; the counter behind it has those over the rule's rate */
-#define FILTER_MAX_RULES \
-	4096 /* twice the number that is in use at most, so that all can be exchanged at once */
+/* Packets that match rule n. The next counter has those of them that were over the rule's rate. */
+#define FILTER_RULE(n) (2 + 2 * (n))
 
-/* The place of a rule belongs to its name and does not change with the program. Writer: the programs. */
+/* The most rules of a filter. filter_counts has room for twice as many, so that all can be exchanged at once. */
+#define FILTER_MAX_RULES 4096
+
+/*
+ * A rule has the same counters in every program, because they belong to its name. Key: index of the counter, above.
+ * Writer: the programs.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, FILTER_RULE(2 * FILTER_MAX_RULES));
@@ -23,20 +26,24 @@ struct {
 	__type(value, struct counter);
 } filter_counts SEC(".maps");
 
-/* The most places at which one packet is counted: once for each rule, and the filter's own. Shared with filterplane. */
+/*
+ * The most counters that one packet is counted under: one for each rule, and the two of the filter. Shared with
+ * filterplane.
+ */
 #define FILTER_TRACED (FILTER_MAX_RULES + 2)
 
 /*
- * Added to the reason of a packet that is dropped before any rule has seen it. It is above all places. Shared with
- * filterplane.
+ * A packet that is dropped before any rule sees it is recorded in filter_traces as this plus its reason. The sum is
+ * larger than any index of a counter. Shared with filterplane.
  */
 #define FILTER_TRACE_REASON 0x10000
 
 const volatile bool filter_tracing;
 
 /*
- * For a tester: the places at which a packet was counted. Element 0 has their number, the others the places in their
- * order. Writers: the tester's program, and the tester, which empties it.
+ * For tests of rules: the counters that a packet was counted under. Element 0 is their number. The others are their
+ * indexes, in the order in which they were counted. Writers: the program that is tested, and the tester, which clears
+ * it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -57,7 +64,10 @@ static __always_inline void filter_trace(__u32 place)
 		*to = place;
 }
 
-/* Counts the packet at a place of filter_counts. Returns its length, because that costs a call. */
+/*
+ * Counts the packet in filter_counts. place is the index of the counter. Returns the length of the packet, because
+ * finding it out costs a call.
+ */
 __noinline int filter_hit(struct xdp_md *ctx, __u32 place)
 {
 	struct counter *c = bpf_map_lookup_elem(&filter_counts, &place);
@@ -72,11 +82,11 @@ __noinline int filter_hit(struct xdp_md *ctx, __u32 place)
 	return len;
 }
 
-/* The answer of filter_rules: a reason and, above it, the length of the packet. */
+/* The result of filter_rules: a reason, and above it the length of the packet. */
 #define FILTER_LEN_SHIFT 12
 #define FILTER_REASON ((1 << FILTER_LEN_SHIFT) - 1)
 
-/* Ends a packet: counts it for its interface under the reason, and drops or answers it. */
+/* The way out of the filter: counts the packet for its interface under the reason, and drops it or sends it back. */
 static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 len)
 {
 	__u32 ifindex = ctx->ingress_ifindex;

@@ -22,12 +22,19 @@
 #include "tags.h"
 #include "top.h"
 
-/* What is on. These are fixed at load time, and the verifier removes the code of what is off. */
-const volatile bool
-	filter_needs_keys; /* a rule, the talkers or a protected service need addresses or ports */
-const volatile bool filter_ruled; /* there are rules */
+/*
+ * What is on. Both are fixed at load time, and the verifier removes the code of what is off.
+ *
+ *   filter_needs_keys: a rule, the talkers or a protected service need addresses or ports
+ *   filter_ruled: there are rules
+ */
+const volatile bool filter_needs_keys;
+const volatile bool filter_ruled;
 
-/* What is behind: rx of the same data plane, or another program in front. Writer: datapath, before this is attached. */
+/*
+ * The next program: rx of the same data plane, or another program in front of it. Writer: datapath, before this program
+ * is attached.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -35,7 +42,7 @@ struct {
 	__type(value, __u32);
 } filter_rest SEC(".maps");
 
-/* Ends a packet whose headers the filter cannot read as far as it has to. */
+/* Drops a packet whose headers the filter cannot read as far as it has to. */
 static __always_inline int filter_refuse(struct xdp_md *ctx, const struct flow_keys *keys,
 					 __u32 reason)
 {
@@ -47,8 +54,8 @@ static __always_inline int filter_refuse(struct xdp_md *ctx, const struct flow_k
 }
 
 /*
- * Runs in front of rx on an interface, so that a packet that it drops costs nothing more. A change of rules or
- * services puts another program in its place: no packet meets half of a change.
+ * Runs in front of rx on an interface, so that a packet that it drops costs nothing more. A change of rules or services
+ * replaces the program as a whole: no packet sees half of a change.
  */
 SEC("xdp.frags")
 int filter(struct xdp_md *ctx)

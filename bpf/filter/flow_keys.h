@@ -15,8 +15,10 @@ struct flow_keys {
 	__u8 proto; /* of the transport header, behind extension headers */
 	__u8 ports; /* sport and dport were found */
 	__u8 missed; /* KEYS_, what could not be read */
-	__u16 l3; /* offset of the IP header from data, bytes; 0: there are tags and they were not read, or a field in filter_must was missed */
-	__u16 l4; /* offset of the transport header; 0 if it is not in the first buffer, or in another fragment */
+	/* Offset of the IP header from data, bytes. 0: tags were not read, or a field in filter_must was missed. */
+	__u16 l3;
+	/* Offset of the transport header from data. 0: it is not in the first buffer, or in another fragment. */
+	__u16 l4;
 } __attribute__((aligned(8)));
 
 /* What could not be read of a packet. */
@@ -24,10 +26,7 @@ struct flow_keys {
 #define KEYS_ADDRESS 2 /* there are addresses, but not where the filter reads them */
 #define KEYS_PORTS 4 /* there may be ports, but not where the filter reads them */
 
-/*
- * KEYS_ADDRESS, KEYS_PORTS: a packet is dropped if these could not be read, because a rule needs them. Fixed at load
- * time.
- */
+/* The KEYS_ that a rule needs. A packet is dropped if one of them could not be read. Fixed at load time. */
 const volatile __u8 filter_must;
 
 static __always_inline void flow_keys_missed(struct flow_keys *keys, __u8 what)
@@ -58,7 +57,10 @@ __noinline int filter_short(struct xdp_md *ctx, struct flow_keys *keys)
 #define IPPROTO_UDPLITE 136
 #endif
 
-/* Reads the ports. at and end are offsets from data; what follows end does not belong to the packet. */
+/*
+ * Reads the ports. at is the offset of the transport header and end that of the end of the packet, both from data.
+ * Bytes after end do not belong to the packet.
+ */
 static __always_inline void flow_keys_ports(struct flow_keys *keys, const void *data,
 					    const void *data_end, __u32 at, __u32 end)
 {
@@ -82,7 +84,9 @@ static __always_inline void flow_keys_ports(struct flow_keys *keys, const void *
 	}
 }
 
-/* Whether a header that the first buffer lacks is in another one. */
+/*
+ * Whether a header that the first buffer does not have is in another buffer. If so, the fields are recorded as missed.
+ */
 static __always_inline bool flow_keys_elsewhere(struct flow_keys *keys, __u32 end, __u32 frame)
 {
 	if (end > frame)
@@ -122,7 +126,7 @@ static __always_inline void flow_keys_extensions(struct flow_keys *keys, const v
 	const void *h;
 	int i;
 
-	/* The last turn reads what follows the last extension header. */
+	/* The last iteration reads the transport header behind KEYS_HEADERS extension headers. */
 	for (i = 0; i <= KEYS_HEADERS; i++) {
 		h = data + at;
 		switch (keys->proto) {
@@ -179,7 +183,7 @@ static __always_inline bool flow_keys_ipv6(struct flow_keys *keys, const void *d
 	copy(&keys->dst, ip + 24, 16);
 	keys->proto = LOAD8(ip + 6);
 	/*
-	 * With a payload length of 0 the kernel takes the whole frame, whether it is a jumbogram or not
+	 * If the payload length is 0 the kernel takes the whole frame, whether the packet is a jumbogram or not
 	 * (ip6_rcv_core).
 	 */
 	if (!LOAD16(ip + 4) && keys->proto == IPPROTO_HOPOPTS)
@@ -189,8 +193,8 @@ static __always_inline bool flow_keys_ipv6(struct flow_keys *keys, const void *d
 }
 
 /*
- * Reads addresses and ports. Without tagged, a frame that may have tags is left alone. It is a global function, which
- * the verifier checks once.
+ * Reads addresses and ports. If tagged is 0, it reads nothing of a frame that may have tags, and keys->l3 stays 0. It
+ * is a global function, which the verifier checks once.
  */
 __noinline int flow_keys_parse(struct xdp_md *ctx, struct flow_keys *keys, __u32 tagged)
 {

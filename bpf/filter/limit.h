@@ -6,10 +6,10 @@
 #include "core/hash.h"
 
 /*
- * Rates, by a generic cell rate algorithm. A key has one time: when all that it has sent so far would have been due
- * at its rate. All CPUs charge the same time by compare-and-exchange, so that the rate is that of all CPUs together.
- * The unit is a tick of 1/16 ns: at 1e9 packets a second a packet costs 16 ticks, and 64 bits last for 36 years of
- * uptime.
+ * Rate limits by the generic cell rate algorithm (GCRA). A key has one time stamp: when everything that it has sent so
+ * far would have been due at its rate. All CPUs charge the same time stamp by compare-and-exchange, so the rate holds
+ * for all of them together. The unit is a tick of 1/16 ns: at 1e9 packets a second a packet costs 16 ticks, and 64 bits
+ * last for 36 years of uptime.
  */
 #define LIMIT_TICKS 16
 
@@ -21,16 +21,16 @@
 #define FILTER_MAX_LIMITS 4096
 
 /*
- * How many races a packet may lose. Then it is charged without a look at the limit, or for want of an entry not at
- * all.
+ * The number of compare-and-exchange races that a packet may lose. After that it passes. It is charged without a check,
+ * or if it got no entry, not at all.
  */
 #define LIMIT_TRIES 4
 
-/* It has one cache line. Of a number that a program uses, only due ever changes. */
+/* One cache line. Of a limit in use only due changes. */
 struct filter_limit {
-	__u64 due; /* of a limit per rule, ticks */
+	__u64 due; /* ticks; for limits per rule only */
 	__u64 burst; /* how far due may be ahead of now, ticks */
-	__u64 mult; /* cost of a packet, ticks; of a byte, ticks << shift; 0: no limit */
+	__u64 mult; /* cost of a packet, ticks, or of a byte, ticks << shift; 0: no limit */
 	__u64 mask6[2]; /* of an IPv6 address, network order */
 	__be32 mask4;
 	__u8 shift;
@@ -40,10 +40,13 @@ struct filter_limit {
 	__u32 key[4]; /* secret of the hash */
 };
 
-/* By number. Writer: filterplane, before a program uses the number; of due: the programs. */
+/*
+ * Key: number of the limit. There is room for those of two programs, the old one and the one that replaces it. Writer:
+ * filterplane, before a program uses the number. Writer of due: the programs.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, FILTER_MAX_LIMITS);
+	__uint(max_entries, 2 * FILTER_MAX_LIMITS);
 	__type(key, __u32);
 	__type(value, struct filter_limit);
 } filter_limits SEC(".maps");
@@ -55,7 +58,7 @@ struct limit_entry {
 	__u64 due;
 };
 
-/* It has one cache line: mappable maps begin at a page. */
+/* One cache line, because mappable maps begin at a page. */
 struct limit_bucket {
 	struct limit_entry entry[LIMIT_WAYS];
 };
@@ -68,18 +71,20 @@ struct limit_table {
 	__uint(value_size, sizeof(struct limit_bucket));
 };
 
-/* The keys of limits per address, by number. Writer: filterplane; of the tables: the programs. */
+/*
+ * The tables of limits per address. Key: number of the limit. Writer: filterplane. Writer of the tables: the programs.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, FILTER_MAX_LIMITS);
+	__uint(max_entries, 2 * FILTER_MAX_LIMITS);
 	__type(key, __u32);
 	__array(values, struct limit_table);
 } filter_limit_tables SEC(".maps");
 
 /*
- * The hash is never 0. Without the secret nobody can predict which addresses share a bucket. Two IPv4 addresses never
- * collide, as key[3] is odd and the rest is invertible. Two IPv6 addresses collide with a probability of 2^-32 at
- * most.
+ * Hashes the address that a limit applies to. The hash is never 0. Without the secret nobody can predict which
+ * addresses share a bucket. Two IPv4 addresses never collide, because key[3] is odd and the rest is invertible. Two
+ * IPv6 addresses collide with a probability of 2^-32 at most.
  */
 static __always_inline __u64 limit_hash(const struct filter_limit *l, const struct flow_keys *keys)
 {
@@ -100,8 +105,8 @@ static __always_inline __u64 limit_hash(const struct filter_limit *l, const stru
 }
 
 /*
- * Charges the cost, and returns 0. Returns 1 if there is no room for it now. A frame above the burst goes if nothing
- * is owed.
+ * Charges a packet, and returns 0. Returns 1 if the packet is over the rate. A frame that costs more than the burst
+ * passes if nothing is owed.
  */
 static __always_inline int limit_charge(__u64 *due, __u64 now, __u64 cost, __u64 burst)
 {
@@ -118,24 +123,27 @@ static __always_inline int limit_charge(__u64 *due, __u64 now, __u64 cost, __u64
 			return 0;
 	}
 	/*
-	 * Other CPUs were faster, so there was room until just now. The packet may be early, by one a CPU, but it is
-	 * charged.
+	 * Other CPUs have won the races, so the rate had room until just now. The packet is charged without a check. So
+	 * at most one packet for each CPU comes early.
 	 */
 	__sync_fetch_and_add(due, cost);
 	return 0;
 }
 
 /*
- * Charges the entry of a key. A new key takes the entry with the earliest time. If that is in the past its key owes
- * nothing and loses nothing. If all entries are in debt, the key with the least debt loses it, and has a whole burst
- * when it comes back.
+ * Charges the entry of a key. A key without an entry takes the entry with the earliest time stamp. If that time has
+ * passed, the key of the entry owes nothing and loses nothing. If all entries are in debt, the key with the least debt
+ * loses its entry, and has a whole burst when it comes back.
  *
- * CPUs race for the tag. The winner sets the time to now, unless another CPU has charged the entry already. A race
- * can have these effects. A packet on another CPU that has found the former key is charged to the new key, or not at
- * all. A packet that finds the new key before its time is set may be refused for the debt of the former key. If two
- * CPUs choose different entries for one key, the first of the entries counts from then on, and a packet charged to
- * the second one goes for free. All of this is one packet for each CPU and each change of an entry's key; no more is
- * lost.
+ * CPUs race to write the tag. The winner sets the time stamp to now, unless another CPU has charged the entry already.
+ * A race can have these effects:
+ *
+ *   - A packet of the former key on another CPU is charged to the new key, or not at all.
+ *   - A packet of the new key that comes before the time stamp is set is refused for the debt of the former key.
+ *   - Two CPUs choose different entries for one key. The first of them counts from then on, and the packet that is
+ *     charged to the second one is free.
+ *
+ * Each concerns at most one packet for each CPU and each change of an entry's key.
  */
 static __always_inline int limit_charge_key(struct limit_bucket *b, __u64 tag, __u64 now,
 					    __u64 cost, __u64 burst)

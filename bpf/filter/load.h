@@ -6,12 +6,12 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* The answer of filter_load if the frame is too short. */
+/* The result of filter_load if the frame is too short. */
 #define FILTER_LOAD_SHORT (1ULL << 32)
 
 /*
- * Reads 1, 2 or 4 bytes of the frame, from any of its buffers, in host order. Rules call it when the first buffer
- * ends before the field (internal/filter/cbpf). The kernel reads up to offset 65,535.
+ * Reads 1, 2 or 4 bytes of the frame, from any of its buffers, in host order. Rules call it when the first buffer ends
+ * before the field (internal/filter/cbpf). bpf_xdp_load_bytes reads up to offset 65,535.
  */
 __noinline __u64 filter_load(struct xdp_md *ctx, __u32 off, __u32 size)
 {

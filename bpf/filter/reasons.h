@@ -2,7 +2,7 @@
 #ifndef CULVERT_FILTER_REASONS_H
 #define CULVERT_FILTER_REASONS_H
 
-/* Why the filter ends a packet: see core/reason.h. */
+/* The reasons of the filter: see core/reason.h. */
 /* clang-format off */
 #define FILTER_REASONS(R) \
 	R(DROP, FILTER, "dropped by a rule") \
@@ -13,6 +13,6 @@
 	R(XMIT, FILTER_SYNACK, "a SYN to a protected service, answered with a cookie")
 /* clang-format on */
 
-#define FILTER_ROOM 8 /* indexes in its block, more than it has reasons */
+#define FILTER_ROOM 8 /* indexes reserved for its reasons */
 
 #endif

@@ -9,14 +9,14 @@
 #include "set.h"
 
 /*
- * The answer of filter_rules for a packet that a rule lets pass. Other answers are reasons to drop, and 0 if no rule
- * matches.
+ * The result of filter_rules for a packet that a rule lets pass. Other results are a reason to drop the packet, or 0 if
+ * no rule matches.
  */
 #define FILTER_PASS REASON_MAX
 
 /*
- * The rules. User space replaces this body by their code. The calls in it are those that such code may make, as clang
- * would leave out functions that nobody calls. The answer is volatile, so that clang assumes nothing about it.
+ * The rules. User space replaces this body by their code. The body calls all functions that such code may call, because
+ * clang leaves out functions that nobody calls. The result is volatile, so that clang assumes nothing about it.
  */
 __noinline int filter_rules(struct xdp_md *ctx, struct flow_keys *keys)
 {

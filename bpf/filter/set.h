@@ -8,12 +8,12 @@
 #define FILTER_SRC 0
 #define FILTER_DST 1
 
-#define FILTER_SETS \
-	512 /* of each kind, twice the number in use at most, so that all can be exchanged at once */
+/* The sets of each kind: twice the most in use, so that all can be exchanged at once. */
+#define FILTER_SETS 512
 
 /*
  * A set of prefixes is an array of lines. internal/filter/filterset writes them and describes the layout. Numbers are
- * in host order. Line 0 is the header; the others belong to the table, to trees, or to times.
+ * in host order. Line 0 is the header. The other lines are the table, the trees and the times when members expire.
  */
 #define FILTER_LINE 128
 #define FILTER_LINE_WORDS 32
@@ -25,7 +25,7 @@ struct filter_set_family {
 	__u64 last[2]; /* the last member; for user space */
 	__u32 buckets; /* of the table; 0: no members */
 	__u32 skip;
-	__u32 shift; /* from the 64 bits behind skip (32 for IPv4) to the number of a bucket */
+	__u32 shift; /* the 64 bits behind skip (32 for IPv4) >> shift are the number of a bucket */
 	__u32 table; /* line of the table */
 	__u32 trees; /* line of the first tree */
 	__u32 times; /* line of the times, 0: members do not expire */
@@ -46,13 +46,16 @@ struct filter_set_line {
 	};
 } __attribute__((aligned(8)));
 
-/* An entry of the table: the root of a tree, the tree's height, and whether slot 0 of the tree is a member. */
+/*
+ * An entry of the table: the first line of a tree, the height of the tree, and whether slot 0 of the tree is a member.
+ * Membership alternates from slot to slot.
+ */
 #define FILTER_TREE_LINE(e) ((e) >> 5)
 #define FILTER_TREE_HEIGHT(e) ((e) >> 1 & 15)
 #define FILTER_TREE_ODD(e) ((e) & 1)
 #define FILTER_TREE_HIGHEST 11
 
-/* Times are in units of this power of 2, in ns of CLOCK_BOOTTIME, which goes on in suspend and is never set. */
+/* Times are CLOCK_BOOTTIME, ns >> FILTER_TIME_SHIFT. This clock goes on during suspend and is never set. */
 #define FILTER_TIME_SHIFT 28
 #define FILTER_TIME_EVER 0xffffffff
 
@@ -64,7 +67,7 @@ struct filter_set_lines {
 	__uint(value_size, FILTER_LINE); /* struct filter_set_line */
 };
 
-/* Sets of prefixes by number. A set never changes, but another one takes its place. Writer: filterplane. */
+/* Sets of prefixes. Key: number of the set. A set never changes: user space replaces it. Writer: filterplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, FILTER_SETS);
@@ -84,10 +87,10 @@ struct filter_set_endpoints {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(struct filter_endpoint));
-	__uint(value_size, sizeof(__u32)); /* until when, in units of FILTER_TIME_SHIFT */
+	__uint(value_size, sizeof(__u32)); /* when the member expires, as above */
 };
 
-/* Sets of endpoints by number, which change in the same way. Writer: filterplane. */
+/* Sets of endpoints, which are replaced in the same way. Key: number of the set. Writer: filterplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, FILTER_SETS);
@@ -95,6 +98,7 @@ struct {
 	__array(values, struct filter_set_endpoints);
 } filter_endpoints SEC(".maps");
 
+/* Whether a member that expires at that time has not expired. 0 stands for no member. */
 static __always_inline bool filter_set_until(__u32 until)
 {
 	/* The clock costs more than the rest of a lookup. It is read only for members that expire. */
@@ -103,7 +107,7 @@ static __always_inline bool filter_set_until(__u32 until)
 	return bpf_ktime_get_boot_ns() >> FILTER_TIME_SHIFT < until;
 }
 
-/* All ones if the upper bit is set, without a branch: nobody could predict it. */
+/* All ones if the top bit of v is set, else 0. There is no branch, because the CPU could not predict it. */
 static __always_inline __u64 filter_set_sign(__u64 v)
 {
 	barrier_var(v);
@@ -111,8 +115,8 @@ static __always_inline __u64 filter_set_sign(__u64 v)
 }
 
 /*
- * Moves a pointer on by n bytes, a power of 2, if the upper bit is set. The barrier keeps clang from making an OR of
- * it, which Linux 6.1 refuses.
+ * Advances a pointer by n bytes, a power of 2, if the top bit of v is set. The barrier keeps clang from turning the
+ * addition into an OR, which the verifier of Linux 6.1 refuses for pointers.
  */
 #define FILTER_SET_STEP(at, v, n)               \
 	do {                                    \
@@ -120,7 +124,7 @@ static __always_inline __u64 filter_set_sign(__u64 v)
 		barrier_var(at);                \
 	} while (0)
 
-/* The slot of the last of 32 keys below x. Slot 0 is below by definition. Each step halves the range. */
+/* The slot of the last of 32 keys that is less than x, by binary search. Slot 0 counts as less. */
 static __always_inline __u32 filter_set_slot4(const void *line, __u64 x)
 {
 	const void *at = line;
@@ -133,14 +137,15 @@ static __always_inline __u32 filter_set_slot4(const void *line, __u64 x)
 	return (at - line) >> 2 & 31;
 }
 
-/* The upper bit of the answer is the borrow of k - x. d is k - x, less the borrow of the bits below. */
+/* The top bit of the result is the borrow of k - x. d is k - x less the borrow of the lower bits. */
 static __always_inline __u64 filter_set_borrow(__u64 k, __u64 x, __u64 d)
 {
 	return (~k & x) | ((~k | x) & d);
 }
 
 /*
- * The upper bit of the answer is set if the key is below. The lower half of a key is 64 bytes behind its upper half.
+ * The top bit of the result is set if the key is less than high and low. The lower half of a key is 64 bytes behind its
+ * upper half.
  */
 static __always_inline __u64 filter_set_below6(const void *key, __u64 high, __u64 low)
 {
@@ -163,7 +168,7 @@ static __always_inline __u32 filter_set_slot6(const void *line, __u64 high, __u6
 	return (at - line) >> 3 & 7;
 }
 
-/* Looks up the 64 bits behind skip in the table, and then the address in the tree. */
+/* Looks up the 64 bits behind skip in the table, which gives a tree, and then the address in the tree. */
 static __always_inline bool filter_set_find(void *set, const struct filter_set_family *f,
 					    __u64 bits, __u64 high, __u64 low, const bool v4)
 {
@@ -197,7 +202,7 @@ static __always_inline bool filter_set_find(void *set, const struct filter_set_f
 	return line && filter_set_until(line->w[slot & 31]);
 }
 
-/* Neither inlined nor checked again for each path to a call: it is global. */
+/* As filter_set_has, for IPv6. It is a global function, so that it is not inlined and the verifier checks it once. */
 __noinline int filter_set_has6(const struct flow_keys *keys, __u32 set, __u32 side)
 {
 	const struct filter_set_line *line;
@@ -245,7 +250,7 @@ __noinline int filter_set_has(const struct flow_keys *keys, __u32 set, __u32 sid
 	return filter_set_find(inner, &line->header.v4, addr, 0, addr, true);
 }
 
-/* Whether address and port are in a set of endpoints. */
+/* Whether an address and port of the packet are in a set of endpoints. */
 __noinline int filter_set_has_endpoint(const struct flow_keys *keys, __u32 set, __u32 side)
 {
 	struct filter_endpoint key = {};

@@ -18,8 +18,8 @@ struct filter_service {
 	__u16 mss; /* to announce; 0: what the MTU allows */
 };
 
-#define FILTER_SERVICE_FORWARDED \
-	1 /* another host has the service, behind a SYNPROXY rule of this one */
+/* The service is on another host, behind a SYNPROXY rule of this one. */
+#define FILTER_SERVICE_FORWARDED 1
 
 struct filter_service_key {
 	struct ip_addr addr;
@@ -47,7 +47,7 @@ static __always_inline int filter_syn_forwarded(struct xdp_md *ctx, struct syn *
 	if (!syn_reads(ctx, syn) || !syn_cookie_raw(ctx, syn))
 		return 0;
 	syn->mss = service->mss;
-	/* The client may send nothing before the rule has connected to the service. */
+	/* A window of 0: the client may send nothing before the rule has connected to the service. */
 	syn->window = 0;
 	syn->wscale = service->wscale;
 	if (syn->opt.has_ts)
@@ -92,8 +92,9 @@ __noinline int filter_syn_packet(struct xdp_md *ctx, const struct flow_keys *key
 }
 
 /*
- * The reason for a packet to a protected service, and above it for an answer the length of the SYN; 0 for a packet
- * that goes on. Packets that are not understood go on: the kernel answers them with a cookie too, but slower.
+ * Returns the reason for a packet to a protected service, or 0 for a packet that goes on. For an answer the length of
+ * the SYN stands above the reason. Packets that the filter does not understand go on. The kernel answers them with a
+ * cookie too, but more slowly.
  */
 static __always_inline int filter_syn(struct xdp_md *ctx, const struct flow_keys *keys)
 {

@@ -4,7 +4,7 @@
 
 #include "syn_options.h"
 
-/* Length of an answer's TCP header, bytes: with the MSS alone, and with time stamps, SACK and window scale. */
+/* Length of the TCP header of an answer, bytes: with the MSS alone, and with time stamps, SACK and window scale. */
 #define SYN_ACK_SHORT 24
 #define SYN_ACK_LONG 40
 
@@ -78,14 +78,14 @@ static __always_inline void syn_answer_check(const void *ip, void *tcp, bool v6,
 }
 
 /*
- * Overwrites the SYN with the SYN-ACK. The tags stay. When it returns 0 the packet is unchanged; with any other
- * reason the packet has to end here. The length of the SYN stands above XMIT_FILTER_SYNACK (FILTER_LEN_SHIFT),
- * because packets are counted with the length that they came with.
+ * Overwrites the SYN with the SYN-ACK. VLAN tags stay. If it returns 0, the packet is unchanged and goes on. With any
+ * other reason the packet ends here. XMIT_FILTER_SYNACK has the length of the SYN above it (FILTER_LEN_SHIFT), because
+ * packets are counted with the length that they came with.
  */
 static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 {
 	__u32 len = syn->opt.has_ts ? SYN_ACK_LONG : SYN_ACK_SHORT;
-	__u32 want = syn->l4 + len, l3 = syn->l3, was = bpf_xdp_get_buff_len(ctx);
+	__u32 new_len = syn->l4 + len, l3 = syn->l3, old_len = bpf_xdp_get_buff_len(ctx);
 	void *data, *data_end, *ip, *tcp;
 	__u16 mac[3] __attribute__((aligned(8)));
 
@@ -93,16 +93,16 @@ static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN > data_end || from_group(data))
 		return DROP_FILTER_COOKIE;
-	if (want < SYN_FRAME_MIN)
-		want = SYN_FRAME_MIN;
-	if (bpf_xdp_adjust_tail(ctx, (int)want - (int)was))
+	if (new_len < SYN_FRAME_MIN)
+		new_len = SYN_FRAME_MIN;
+	if (bpf_xdp_adjust_tail(ctx, (int)new_len - (int)old_len))
 		return 0;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	ip = data + l3;
 	if (data + SYN_FRAME_MIN > data_end)
 		return DROP_FILTER_COOKIE; /* never: the frame has that length now */
-	if (want == SYN_FRAME_MIN)
+	if (new_len == SYN_FRAME_MIN)
 		STORE16(data + SYN_FRAME_MIN - 2, 0);
 	copy(mac, data, 6);
 	copy(data, data + 6, 6);
@@ -114,13 +114,13 @@ static __always_inline int syn_answer(struct xdp_md *ctx, const struct syn *syn)
 	if (len == SYN_ACK_SHORT) {
 		syn_answer_tcp(tcp, syn, SYN_ACK_SHORT);
 		syn_answer_check(ip, tcp, syn->v6, SYN_ACK_SHORT);
-		return XMIT_FILTER_SYNACK | was << FILTER_LEN_SHIFT;
+		return XMIT_FILTER_SYNACK | old_len << FILTER_LEN_SHIFT;
 	}
 	if (tcp + SYN_ACK_LONG > data_end)
 		return DROP_FILTER_COOKIE;
 	syn_answer_tcp(tcp, syn, SYN_ACK_LONG);
 	syn_answer_check(ip, tcp, syn->v6, SYN_ACK_LONG);
-	return XMIT_FILTER_SYNACK | was << FILTER_LEN_SHIFT;
+	return XMIT_FILTER_SYNACK | old_len << FILTER_LEN_SHIFT;
 }
 
 #endif

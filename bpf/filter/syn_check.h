@@ -6,7 +6,7 @@
 
 #include "flow_keys.h"
 
-/* Flags of TCP, and those that decide what a packet means to a listener. */
+/* TCP flags, and those of them that decide what a packet means to a listener. */
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
@@ -17,9 +17,9 @@
 
 /* The options of a SYN. */
 struct syn_options {
-	__u32 at; /* how far syn_options has read */
-	__u32 header; /* of TCP, bytes */
-	__u32 ts; /* as in the packet */
+	__u32 at; /* the offset up to which syn_options has read */
+	__u32 header; /* length of the TCP header, bytes */
+	__u32 ts; /* as in the packet, network order */
 	__u16 mss;
 	__u8 wscale;
 	__u8 has_mss;
@@ -29,25 +29,25 @@ struct syn_options {
 	__u8 pad;
 };
 
-/* A packet to a protected service, and the answer to it. Host order, unless its type says otherwise. */
+/* A packet to a protected service, and the answer to it. Fields are in host order unless their type says otherwise. */
 struct syn {
 	__u64 l3; /* offset of the IP header from data, bytes; the verifier forgets bounds of narrower fields */
 	__u64 l4;
 	__u32 tcp_len; /* of header and data, bytes */
-	__u32 header; /* of TCP, bytes */
+	__u32 header; /* length of the TCP header, bytes */
 	__be32 seq;
 	__u8 flags;
 	__u8 v6;
-	struct syn_options opt; /* the verifier does not follow these values */
+	struct syn_options opt; /* the verifier does not track these values */
 	/* of the answer */
 	__u32 cookie;
-	__be32 ts; /* this and the other options, except for the MSS, are sent only with opt.has_ts */
+	__be32 ts; /* options other than the MSS are sent only with opt.has_ts */
 	__u16 mss;
 	__u16 window;
 	__u8 wscale;
 };
 
-/* Sources that nobody may use. The kernel drops such packets. */
+/* Whether the source is one that no packet may have. The kernel drops such packets. */
 static __always_inline bool syn_martian(const struct flow_keys *keys)
 {
 	__u8 first = keys->src.w[keys->ip == 4 ? 3 : 0] & 0xff;
@@ -61,8 +61,8 @@ static __always_inline bool syn_martian(const struct flow_keys *keys)
 }
 
 /*
- * Whether a packet is plain TCP to this host, with a handshake's length: in one buffer, no fragment, no IPv4 options,
- * no extension headers. Reads what stands in front of TCP's options.
+ * Whether a packet is plain TCP to this interface: in one buffer, no fragment, no IPv4 options, no extension headers.
+ * Fills in syn, except for the options and the answer.
  */
 static __always_inline bool syn_checks(struct xdp_md *ctx, const struct flow_keys *keys,
 				       struct syn *syn)
@@ -85,7 +85,7 @@ static __always_inline bool syn_checks(struct xdp_md *ctx, const struct flow_key
 	l3 = keys->l3;
 	if (l3 > ETH_HLEN + KEYS_TAGS * VLAN_HLEN || keys->l4 != l3 + ip_header)
 		return false;
-	/* This changes nothing, but keeps the bound in the value that is stored. */
+	/* The mask changes nothing. It gives the stored value a bound that the verifier keeps. */
 	barrier_var(l3);
 	l3 &= 31;
 	syn->l3 = l3;

@@ -11,7 +11,7 @@
 
 #define NSEC_PER_MSEC 1000000ULL
 
-/* A SYN cut to what the helpers for cookies read: ports, sequence number, and MSS. */
+/* A SYN reduced to what the kernel's cookie helpers read: ports, sequence number, and MSS. */
 struct syn_short {
 	struct tcphdr tcp;
 	__u8 mss[4];
@@ -35,7 +35,7 @@ static __always_inline bool syn_shorten(struct xdp_md *ctx, const struct syn *sy
 	return true;
 }
 
-/* Makes a cookie that nf_synproxy accepts, or a listener that expects cookies. */
+/* Makes a cookie that nf_synproxy accepts, as does a listener that expects cookies. */
 static __always_inline bool syn_cookie_raw(struct xdp_md *ctx, struct syn *syn)
 {
 	void *data = (void *)(long)ctx->data;
@@ -60,8 +60,8 @@ static __always_inline bool syn_cookie_raw(struct xdp_md *ctx, struct syn *syn)
 }
 
 /*
- * The time stamp of an answer. Its low bits have the options, as no state is kept. The rest is the kernel's clock and
- * never ahead of it, because later time stamps of the kernel must not be older.
+ * Makes the time stamp of an answer. Its low bits have the options, because no state is kept. The rest is the kernel's
+ * clock. It is never ahead of that clock, because later time stamps of the kernel must not be older.
  */
 static __always_inline void syn_encode(struct syn *syn)
 {

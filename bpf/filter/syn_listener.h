@@ -16,7 +16,7 @@
 /* The window of an answer, bytes: more than a sender may have in flight at first (RFC 6928). */
 #define SYN_WINDOW 29200
 
-/* The MSS that the MTU of the device allows. */
+/* The MSS that the MTU of the interface allows. */
 static __always_inline __u16 syn_mss(struct xdp_md *ctx, bool v6)
 {
 	__u32 mtu = 0,
@@ -39,7 +39,7 @@ static __always_inline int syn_cookie(struct xdp_md *ctx, struct syn *syn, struc
 		return 0;
 	syn_sysctl(sk, &set);
 	v = bpf_tcp_gen_syncookie(sk, ip, ip_len, &s.tcp, sizeof(s));
-	/* Where each SYN gets a cookie, none is made only if accept(2) does not keep up. */
+	/* With tcp_syncookies 2 each SYN gets a cookie. The helper makes none only if the accept queue is full. */
 	if (v == -ENOENT && set.cookies == 2)
 		return DROP_FILTER_COOKIE;
 	if (v < 0)
@@ -47,7 +47,7 @@ static __always_inline int syn_cookie(struct xdp_md *ctx, struct syn *syn, struc
 	syn->cookie = v;
 	syn->mss = syn_mss(ctx, syn->v6);
 	syn->window = set.rcvbuf / 2 < SYN_WINDOW ? set.rcvbuf / 2 : SYN_WINDOW;
-	/* With 1 the kernel adds an offset to time stamps that only the kernel knows. */
+	/* With tcp_timestamps 1 the kernel adds an offset to time stamps, which only the kernel knows. */
 	if (set.timestamps != 2)
 		syn->opt.has_ts = false;
 	if (!syn->opt.has_ts)
@@ -61,7 +61,7 @@ static __always_inline int syn_cookie(struct xdp_md *ctx, struct syn *syn, struc
 	return XMIT_FILTER_SYNACK;
 }
 
-/* Decides on a packet to a listener that belongs to no connection. */
+/* Decides on a packet to a listener. The packet belongs to no connection. */
 static __always_inline int syn_judge(struct xdp_md *ctx, struct syn *syn, struct bpf_sock *sk,
 				     void *ip, __u32 ip_len)
 {
@@ -72,7 +72,7 @@ static __always_inline int syn_judge(struct xdp_md *ctx, struct syn *syn, struct
 		return 0;
 	if ((syn->flags & SYN_FLAGS) == TCP_SYN)
 		return syn_cookie(ctx, syn, sk, ip, ip_len);
-	/* The kernel does not answer a packet that is neither an ACK nor a SYN, nor a SYN that is a FIN. */
+	/* The kernel answers no packet that has neither ACK nor SYN, and no SYN with FIN. */
 	if ((syn->flags & (TCP_ACK | TCP_RST | TCP_SYN)) != TCP_ACK)
 		return DROP_FILTER_COOKIE;
 	if (bpf_tcp_check_syncookie(sk, ip, ip_len, tcp, sizeof(*tcp)) == -ENOENT)
@@ -81,9 +81,10 @@ static __always_inline int syn_judge(struct xdp_md *ctx, struct syn *syn, struct
 }
 
 /*
- * Whether the packet is for another host. A listener on all addresses is found for any address. The kernel's answer
- * is the same for its own addresses and for those without a route. Where forwarding is off it is always the same, and
- * no packet gets to another host. It is a global function, which the verifier checks once.
+ * Whether the packet is for another host. The listener that was found does not tell: one on all addresses is found for
+ * any address. The result of the FIB lookup is the same for addresses of this host and for those without a route. Where
+ * forwarding is off the lookup always says so, and no packet gets to another host. It is a global function, which the
+ * verifier checks once.
  */
 __noinline int syn_passes_through(struct xdp_md *ctx, const struct flow_keys *keys)
 {
@@ -110,8 +111,8 @@ __noinline int syn_passes_through(struct xdp_md *ctx, const struct flow_keys *ke
 }
 
 /*
- * Decides on a packet to a service on this host. 0 for a packet of a connection, one with a valid cookie, and when
- * nobody listens. XMIT_FILTER_SYNACK for a SYN, with the answer in syn.
+ * Decides on a packet to a service on this host. Returns 0 for a packet of a connection, for one with a valid cookie,
+ * and when nobody listens. Returns XMIT_FILTER_SYNACK for a SYN, and has filled in the answer in syn.
  */
 static __always_inline int syn_listener(struct xdp_md *ctx, const struct flow_keys *keys,
 					struct syn *syn)

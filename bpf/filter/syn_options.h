@@ -4,7 +4,7 @@
 
 #include "syn_check.h"
 
-/* Options of TCP: kinds, and the lengths that are fixed. */
+/* Kinds of TCP options. */
 #define TCP_OPT_END 0
 #define TCP_OPT_NOP 1
 #define TCP_OPT_MSS 2
@@ -22,15 +22,15 @@ union syn_header {
 };
 
 /*
- * How far the options have been read. It is in memory that the verifier does not follow, as it would try every
- * combination of options.
+ * The offset up to which the options have been read. It is in memory that the verifier does not track, because it would
+ * try every combination of options.
  */
 #define SYN_AT (*(volatile __u32 *)&opt->at)
 #define SYN_OPT(n) (tcp->b[(at + (n)) & 63])
 
 /*
- * Reads the options that the answer depends on. It stops where they are inconsistent, as the kernel does
- * (tcp_parse_options), which answers such SYNs too. 0 for signed SYNs. It is a global function, which the verifier
+ * Reads the options that the answer depends on. It stops where they are inconsistent, as tcp_parse_options does: the
+ * kernel answers such SYNs too. Returns 0 for a signed SYN (MD5, AO). It is a global function, which the verifier
  * checks once.
  */
 __noinline int syn_options(const union syn_header *tcp, struct syn_options *opt)
@@ -99,8 +99,8 @@ static __always_inline __u64 syn_pseudo(const void *ip, bool v6, __u32 tcp_len)
 }
 
 /*
- * Reads a SYN with a valid checksum and without data. A SYN with data is left to the kernel: it may have a cookie of
- * TCP Fast Open.
+ * Reads the options of a SYN. False if its checksum is wrong, or it is signed or has data. A SYN with data is left to
+ * the kernel: it may have a cookie of TCP Fast Open.
  */
 static __always_inline bool syn_reads(struct xdp_md *ctx, struct syn *syn)
 {
@@ -113,7 +113,7 @@ static __always_inline bool syn_reads(struct xdp_md *ctx, struct syn *syn)
 
 	if (len != syn->tcp_len)
 		return false;
-	/* This changes nothing, but shows the verifier that len is not 0 and fits. */
+	/* The mask changes nothing. It shows the verifier that len is not 0 and fits. */
 	barrier_var(len);
 	len = ((len - 1) & (sizeof(tcp) - 1)) + 1;
 	if (bpf_xdp_load_bytes(ctx, syn->l4, &tcp, len))

@@ -9,7 +9,7 @@
 /* net.core.rmem_max, bytes; 0: not known. Fixed at load time. */
 const volatile __u32 filter_rmem_max;
 
-/* The few fields of the kernel that are read, found by name (CO-RE). */
+/* The fields of kernel structures that programs read. CO-RE finds them by name. */
 struct netns_ipv4 {
 	__u8 sysctl_tcp_syncookies;
 	__u8 sysctl_tcp_timestamps;
@@ -51,7 +51,7 @@ struct tcp_sock {
 
 #define SOCK_RCVBUF_LOCK 2
 
-/* What the kernel will do with the ACK to an answer. */
+/* The settings that decide what the kernel does with the ACK to an answer. */
 struct syn_sysctl {
 	__u32 rcvbuf;
 	__u8 cookies;
@@ -62,7 +62,7 @@ struct syn_sysctl {
 	__u8 wscale; /* of the connection's window */
 };
 
-/* The shift of a window of that many bytes (tcp_select_initial_window). */
+/* The window scale for a window of that many bytes (tcp_select_initial_window). */
 static __always_inline __u8 syn_wscale(__u32 space)
 {
 	__u8 n = 0;
@@ -91,7 +91,7 @@ static __always_inline void syn_sysctl(struct bpf_sock *sk, struct syn_sysctl *s
 	set->scaling = ipv4->sysctl_tcp_window_scaling;
 	set->sack = ipv4->sysctl_tcp_sack;
 	set->rcvbuf = s->sk_rcvbuf;
-	/* A listener that limits its own window gets no window scale. */
+	/* For a listener that limits its own window the window scale stays unknown. */
 	if (!filter_rmem_max || tcp->window_clamp ||
 	    BPF_CORE_READ_BITFIELD(s, sk_userlocks) & SOCK_RCVBUF_LOCK)
 		return;

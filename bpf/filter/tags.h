@@ -26,7 +26,7 @@ static __always_inline bool filter_is_tag(__be16 type)
 	return type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD);
 }
 
-/* Whether a frame may have tags. Most frames are IPv4. */
+/* Whether a frame may have tags. IPv4 is tested first, because most frames are IPv4. */
 static __always_inline bool filter_tagged(struct xdp_md *ctx)
 {
 	const void *data = (void *)(long)ctx->data;
@@ -62,8 +62,8 @@ __noinline int filter_hide_tags(struct xdp_md *ctx, struct filter_tags *tags)
 			break;
 		}
 		/*
-		 * A frame that ends here is dropped by the kernel (skb_vlan_untag). A frame that goes on in another
-		 * buffer is not.
+		 * The kernel drops a frame that ends here (skb_vlan_untag). If the frame goes on in another buffer
+		 * there may be more tags.
 		 */
 		if (at + 2 + VLAN_HLEN > data_end) {
 			more = bpf_xdp_get_buff_len(ctx) > (__u64)(data_end - data);
@@ -95,7 +95,7 @@ __noinline int filter_hide_tags(struct xdp_md *ctx, struct filter_tags *tags)
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;
 	if (data + ETH_HLEN > data_end)
-		return DROP_FILTER_TAGS; /* never: there are as many bytes, as below */
+		return DROP_FILTER_TAGS; /* never: the frame has that many bytes, also below */
 	copy(data, tags->mac, 12);
 	if (kept && data + ETH_HLEN + VLAN_HLEN <= data_end)
 		STORE32(data + 12, first);

@@ -6,17 +6,17 @@
 #include "core/hash.h"
 
 /*
- * The heaviest talkers, by Space-Saving (Metwally, Agrawal, El Abbadi, 2005) in buckets of a few entries. A key
- * without an entry takes over the smallest one of its bucket together with its count, and remembers how much of that
- * is not its own. For each CPU and window:
+ * The heaviest talkers, by Space-Saving (Metwally, Agrawal, El Abbadi, 2005) in buckets of a few entries. A key without
+ * an entry takes over the smallest entry of its bucket together with the entry's count. error records how much of the
+ * count belongs to earlier keys. For each CPU and window:
  *
- *   a key with an entry has sent at least packets - error, and at most packets;
- *   a key without one has sent at most what the smallest entry of its bucket has, and nothing if the
- *   bucket has an empty one;
- *   that smallest entry has at most an eighth of the packets that met the bucket;
- *   the entries of a bucket add up to all packets that met it.
+ *   - a key with an entry has sent at least packets - error, and at most packets;
+ *   - a key without one has sent at most what the smallest entry of its bucket has, and nothing if the
+ *     bucket has an empty one;
+ *   - that smallest entry has at most an eighth of the packets of the bucket;
+ *   - the entries of a bucket add up to all its packets.
  *
- * Bytes are counted from when the entry was taken, so the key has sent at least that many.
+ * Bytes are counted from when the key took the entry, so the key has sent at least that many.
  */
 
 /* What the key of a packet is. Shared with filterplane. */
@@ -25,7 +25,7 @@
 #define TOP_BY_PREFIX 3 /* of the source, /24 and /48 */
 #define TOP_BY_PORT 4 /* of the destination, with its protocol */
 
-/* TOP_BY_, 0 turns the talkers off. */
+/* One of TOP_BY_; 0: talkers are not counted. */
 const volatile __u8 filter_top_by;
 /* A window lasts 1 << filter_top_shift ns, a bit over a second. It ends by itself, without a reader. */
 const volatile __u8 filter_top_shift = 30;
@@ -42,7 +42,7 @@ struct top_key {
 struct top_bucket {
 	__u64 stamp; /* number of the window, and filter_top_by; a bucket with another stamp is out of date */
 	__u64 bytes; /* of all packets */
-	__u32 tag[TOP_WAYS]; /* the other half of the key's hash, 0: empty */
+	__u32 tag[TOP_WAYS]; /* upper half of the key's hash, 0: empty */
 	__u32 packets[TOP_WAYS];
 	__u32 error[TOP_WAYS];
 	__u64 seen[TOP_WAYS]; /* bytes */
@@ -51,7 +51,7 @@ struct top_bucket {
 
 #define TOP_STAMP(window) ((window) << 3 | filter_top_by)
 
-/* By window, then bucket. Writer: the programs. */
+/* Key: window * TOP_BUCKETS + bucket, the window modulo TOP_WINDOWS. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, TOP_WINDOWS * TOP_BUCKETS);
@@ -117,7 +117,7 @@ static __always_inline void top_renew(struct top_bucket *b, __u64 stamp)
 	b->stamp = stamp;
 }
 
-/* The entry of a key, which takes one if it has none. */
+/* Returns the entry of a key. A key that has none takes over the smallest one. */
 static __always_inline __u32 top_entry(struct top_bucket *b, __u32 tag, const struct top_key *key)
 {
 	__u32 least = ~0U, at = 0;

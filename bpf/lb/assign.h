@@ -4,36 +4,36 @@
 
 #include "vip.h"
 
-/* Which backend a packet of a flow goes to: by the flow table, or else by the ring. */
+/* Selects the backend of a packet: by the flow table, or else by the ring. */
 
-/* Flags in bytes 12 and 13 of TCP's header. */
+/* TCP flags, as they stand in the 16 bits at byte 12 of the header. */
 #define LB_TCP_SYN bpf_htons(2)
 #define LB_TCP_ACK bpf_htons(16)
 #define LB_TCP_END bpf_htons(1 | 4) /* FIN, RST */
 
 /*
- * What is known of a packet. It has no pointers, so that global functions can take it: the verifier checks those by
- * themselves, and not again for each path to a call.
+ * The state of a packet in this stage. It has no pointers, so that global functions can take it: the verifier checks a
+ * global function once, and not again for each path to a call.
  */
 struct lb_packet {
 	struct lb_flow flow;
-	__u32 backend; /* the packet goes to it */
+	__u32 backend; /* ID of the backend that the packet goes to */
 	__u32 egress; /* index of the interface that it is redirected to */
-	__u32 ip_len; /* as in struct packet, and so the next six */
+	__u32 ip_len; /* this and the next six are as in struct packet */
 	__u16 no_fwd_reason;
 	__u16 vlan;
 	__u8 l3;
 	__u8 ip;
 	__u8 proto;
 	__u8 fragment;
-	__be16 tcp; /* bytes 12 and 13 of TCP's header: its length, and flags */
+	__be16 tcp; /* the 16 bits at byte 12 of the TCP header: its length, and flags */
 	__u8 vip_flags;
-	__u8 id_len; /* of the VIP, and so the next one */
+	__u8 id_len; /* this and the next one are as in struct lb_vip */
 	__u8 id_config;
 	__u8 more; /* more fragments follow */
-	__u8 quiet; /* if it does not fit, nobody is told */
+	__u8 quiet; /* no ICMP error is sent if the packet does not fit */
 	__u8 sent; /* it has been sent */
-	__u32 mtu; /* the longest packet that fits in front of the backend, if this one does not */
+	__u32 mtu; /* if the packet does not fit: the longest IP packet that would, bytes */
 	__be32 id; /* identification of the datagram, for a fragment */
 };
 
@@ -46,8 +46,8 @@ static __always_inline void *lb_ip(struct xdp_md *ctx, const struct lb_packet *p
 }
 
 /*
- * Reads the addresses of a packet: the destination into the VIP's key, the client's into the flow. ip has a whole
- * header.
+ * Reads the addresses of a packet: the destination into the VIP's key, the client's into the flow. The caller has
+ * checked that the packet has the whole header at ip.
  */
 static __always_inline void lb_addresses(const void *ip, bool v4, struct lb_vip_key *key,
 					 struct lb_flow *f)
@@ -68,8 +68,8 @@ static __always_inline void lb_addresses(const void *ip, bool v4, struct lb_vip_
 }
 
 /*
- * Whether an address of an IPv6 packet is an IPv4-mapped one (RFC 4291, 2.5.5.2). No VIP has such an address, and no
- * host.
+ * Whether the source or the destination of an IPv6 packet is IPv4-mapped (RFC 4291, 2.5.5.2). No VIP and no host has
+ * such an address.
  */
 static __always_inline bool lb_mapped(const struct lb_vip_key *key, const struct lb_flow *f)
 {
@@ -77,7 +77,10 @@ static __always_inline bool lb_mapped(const struct lb_vip_key *key, const struct
 	       (!(key->addr.w[0] | key->addr.w[1]) && key->addr.w[2] == IP4_MAPPED);
 }
 
-/* Reads ports and flags. False if the header is not there. len is of the transport header and what follows it. */
+/*
+ * Reads ports and TCP flags. False if the transport header is truncated. len is the length of that header and what
+ * follows it, bytes.
+ */
 static __always_inline bool lb_ports(const void *l4, const void *data_end, __u32 len,
 				     struct lb_packet *p, __be16 *dport)
 {
@@ -124,10 +127,11 @@ static __always_inline bool lb_tcp_has_data(const struct lb_packet *p)
 }
 
 /*
- * Time and state of a TCP flow after a packet other than one more segment of an open flow. Windows are not known
- * here, so FIN, RST and SYN may be forged, and later packets decide. After FIN or RST, data or a late segment opens
- * the flow again, but more FINs and RSTs do not prolong it. A SYN for a closed flow means that the port is used
- * again: it restarts the time of a closed flow, and data opens the flow. A SYN for an open flow changes nothing.
+ * Returns time and state of a TCP flow after a packet. lb_flow_state_next handles the most common case, a segment of an
+ * open flow without SYN, FIN and RST. TCP windows are not known here, so a FIN, RST or SYN may be forged, and later
+ * packets decide. After FIN or RST, data or a late segment opens the flow again, but more FINs and RSTs do not prolong
+ * it. A SYN for a closing flow means that the client uses the port again: it restarts the flow's time, and data opens
+ * the flow. A SYN for an open flow changes nothing.
  */
 __noinline int lb_tcp_state(const struct lb_packet *p, __u32 time, __u32 now)
 {
@@ -151,7 +155,7 @@ __noinline int lb_tcp_state(const struct lb_packet *p, __u32 time, __u32 now)
 	return now | LB_FLOW_OPEN;
 }
 
-/* Time and state of a flow after a packet. */
+/* Returns time and state of a flow after a packet. */
 static __always_inline __u16 lb_flow_state_next(const struct lb_packet *p, __u16 time, __u16 now)
 {
 	if (p->proto == IPPROTO_UDP)
@@ -162,9 +166,9 @@ static __always_inline __u16 lb_flow_state_next(const struct lb_packet *p, __u16
 }
 
 /*
- * Whether a packet continues a flow after FIN or RST, although the time of a closed flow is over. Without this, a
- * forged FIN ends any flow that is idle for a minute. The entry counts as long as that of an open flow, unless
- * another flow needs its place.
+ * Whether a packet continues a closing flow although the idle time of closing flows is over. Without this, a forged FIN
+ * would end any flow that is idle for a minute. The entry counts for the idle time of open flows, unless another flow
+ * evicts it.
  */
 __noinline int lb_tcp_resumes(const struct lb_packet *p, __u32 time, __u32 now)
 {
@@ -181,8 +185,8 @@ static __always_inline bool lb_flow_expired(const struct lb_packet *p, __u16 tim
 }
 
 /*
- * Whether a flow has not been used lately. A forged SYN may move only such a flow away from a backend, which may be
- * alive.
+ * Whether a flow has not been used lately. A SYN moves only such flows to another backend, because the SYN may be
+ * forged and the backend may be alive.
  */
 static __always_inline bool lb_flow_unused(__u16 time, __u16 now)
 {
@@ -192,16 +196,16 @@ static __always_inline bool lb_flow_unused(__u16 time, __u16 now)
 	       lb_age(time, now) >= (state == LB_FLOW_CLOSING ? LB_LINGER : LB_SPARE);
 }
 
-/* Whether a packet is another attempt to connect to a backend that does not answer, and its flow is not in use. */
+/* Whether a packet tries again to connect to a backend that is down, and its flow is not in use. */
 static __always_inline bool lb_syn_retry(const struct lb_packet *p, __u16 time, __u16 now,
-					 __u32 member_flags)
+					 __u32 backend_flags)
 {
-	return member_flags & LB_BACKEND_DOWN &&
+	return backend_flags & LB_BACKEND_DOWN &&
 	       (p->tcp & (LB_TCP_SYN | LB_TCP_ACK)) == LB_TCP_SYN && lb_flow_unused(time, now);
 }
 
 /*
- * Assigns a backend to the first packet of a flow, or another backend to a flow that the table has. was is the answer
+ * Assigns a backend to the first packet of a flow, or another backend to a flow that the table has. was is the result
  * of lb_flow_lookup, 0 for a new flow. gone says that the flow's backend has gone.
  */
 static __noinline int lb_assign(struct lb_packet *p, __u64 was, bool gone)
@@ -223,7 +227,7 @@ static __noinline int lb_assign(struct lb_packet *p, __u64 was, bool gone)
 			lb_event(p->flow.vip, LB_EVENT_MOVED);
 		return FWD_LB_NEW;
 	}
-	/* Another CPU was faster, and has read another ring. */
+	/* Another CPU has written the flow first, with a backend of another ring. */
 	if (has && lb_backend_valid(has, p->vip_flags)) {
 		p->backend = has;
 		return FWD_LB_FLOW;
@@ -232,7 +236,10 @@ static __noinline int lb_assign(struct lb_packet *p, __u64 was, bool gone)
 	return FWD_LB_UNTRACKED;
 }
 
-/* Sends a packet to the backend of its flow. found is the answer of lb_flow_lookup. */
+/*
+ * Sets the backend of a packet of a known flow, and updates the flow's time and state. found is the result of
+ * lb_flow_lookup.
+ */
 static __always_inline void lb_flow_seen(struct lb_packet *p, __u64 found, __u16 now)
 {
 	__u16 time = found >> 32, next = lb_flow_state_next(p, time, now);

@@ -15,8 +15,9 @@
 #include "fib.h"
 
 /*
- * Asks the kernel what the load balancer asks it. It is attached nowhere: user space runs it on the header of a
- * packet, in the network namespace of the load balancer. The index of a device stands in place of the MAC addresses.
+ * Asks the kernel, as the load balancer does, whether it would forward a packet: XDP_TX means yes. The program is
+ * attached nowhere. User space runs it on the header of a packet, in the network namespace of the load balancer. The
+ * index of the ingress device stands in place of the first four bytes of the MAC addresses.
  */
 SEC("xdp")
 int lb_onward(struct xdp_md *ctx)

@@ -7,11 +7,11 @@
 #include "assign.h"
 
 /*
- * The path of most packets: whole packets of TCP and UDP, of a flow that the table has, to a backend that is up. It
- * repeats lb_decide and lb_forward for these packets alone, in a hundred instructions less.
+ * The fast path of most packets: unfragmented TCP and UDP, of a flow that the table has, to a backend that is up. It
+ * repeats lb_decide and lb_forward for these packets alone, and takes a hundred instructions less.
  */
 
-/* Whether a packet is whole TCP or UDP without options. */
+/* Whether a packet is unfragmented TCP or UDP without IP options or extension headers. */
 static __always_inline bool lb_fast_eligible(const struct packet *pkt)
 {
 	return !pkt->no_fwd_reason && !pkt->fragment &&
@@ -19,9 +19,9 @@ static __always_inline bool lb_fast_eligible(const struct packet *pkt)
 }
 
 enum lb_fast {
-	LB_FAST_OTHER, /* for lb_decide */
-	LB_FAST_NONE, /* to no VIP */
-	LB_FAST_FLOW, /* the flow is set */
+	LB_FAST_OTHER, /* lb_decide handles the packet */
+	LB_FAST_NONE, /* the packet is to no VIP */
+	LB_FAST_FLOW, /* the packet is to a VIP; the flow is set */
 };
 
 static __always_inline enum lb_fast lb_fast_flow(const struct packet *pkt, struct lb_packet *p)
@@ -56,8 +56,8 @@ static __always_inline enum lb_fast lb_fast_flow(const struct packet *pkt, struc
 }
 
 /*
- * Finds the backend. If the flow is known and its backend is up, the packet is sent and p->sent is set. Otherwise the
- * answer is that of lb_flow_assign.
+ * Sends a packet of a known flow to its backend and sets p->sent, if the packet fits. Otherwise it assigns the backend
+ * and returns the reason, as lb_flow_assign does.
  */
 __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 {

@@ -9,7 +9,7 @@
 #define AF_INET6 10
 #endif
 
-/* Whether the kernel would forward a packet that came by a device. */
+/* Whether the kernel would forward a packet that came in by the device dev. end is the end of the first buffer. */
 static __always_inline bool lb_kernel_forwards(struct xdp_md *ctx, const void *ip, const void *end,
 					       bool v4, __u32 dev)
 {

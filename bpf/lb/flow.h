@@ -12,7 +12,7 @@
  */
 #define LB_WAYS 14
 
-/* A tick is 2^32 ns, 4.3 s. A time is 14 bits of ticks, and below them the state of the flow. */
+/* A tick is 2^32 ns, 4.3 s. A time has 14 bits of ticks, and below them two bits for the state of the flow. */
 #define LB_TICK_SHIFT 32
 #define LB_TICKS 0x3fff
 
@@ -23,12 +23,12 @@ enum lb_flow_state {
 	LB_FLOW_UDP,
 };
 
-/* When a bucket is full, open flows that were idle for so many ticks make room for new ones: half a minute. */
+/* Ticks after which an idle open flow may be evicted from a full bucket: half a minute. */
 #define LB_SPARE 7
 
 /*
- * A segment without data that comes so many ticks, at least 4.3 s, after FIN or RST does not belong to the closing:
- * the flow goes on.
+ * Ticks, at least 4.3 s, after which a segment does not belong to the closing any more: even without data it opens the
+ * flow again.
  */
 #define LB_LINGER 2
 
@@ -57,11 +57,11 @@ struct {
 	__type(value, struct lb_bucket);
 } lb_flows SEC(".maps");
 
-/* How fast flows are inserted: those that begin with a SYN, and others. */
+/* Keys of lb_limits: flows that begin with a SYN, and other flows. */
 #define LB_LIMIT_SYN 0
 #define LB_LIMIT_OTHER 1
 
-/* Writer of interval and burst: lbplane; of due: the programs. */
+/* How fast flows are inserted. Writer of interval and burst: lbplane. Writer of due: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -93,11 +93,12 @@ static __always_inline __u16 lb_tag(__u64 hash)
 }
 
 /*
- * A reading of the clock, as lb_time returns it, and above it the jiffy of the reading. To read the clock anew costs
- * more.
+ * The last time that lb_time has read, and above it the jiffy in which it was read. This costs less than to read the
+ * clock again.
  */
 __u64 lb_clock;
 
+/* The time now, with 0 in place of the state. */
 static __always_inline __u16 lb_time(void)
 {
 	__u64 jiffy = bpf_jiffies64() << 32; /* a load, not a call */
@@ -123,13 +124,13 @@ static __always_inline bool lb_entry_is(const struct lb_entry *e, const struct l
 	       e->vip == f->vip;
 }
 
-/* The lanes of 16 bits that are 0. Lanes above a zero one may be named too. */
+/* Marks the 16-bit lanes of w that are 0, by their top bits. Lanes above the lowest of them may be marked wrongly. */
 static __always_inline __u64 lb_zeros(__u64 w)
 {
 	return (w - 0x0001000100010001ULL) & ~w & 0x8000800080008000ULL;
 }
 
-/* The lowest lane that is named. There is no branch, which the verifier would follow for each lane. */
+/* The number of the lowest marked lane. There is no branch, because the verifier would follow it for each lane. */
 static __always_inline __u32 lb_lane(__u64 zeros)
 {
 	return ((zeros & -zeros) >> 15) * 0x0000000100020003ULL >> 48 & 3;
@@ -157,7 +158,7 @@ static __always_inline __u32 lb_way_of_tag(const struct lb_bucket *b, __u16 tag)
 	return LB_WAYS;
 }
 
-/* The backend in an entry; 0 if the entry is another flow's, or is being written. */
+/* Returns the backend of an entry; 0 if the entry is another flow's, or is being written. */
 static __always_inline __u32 lb_entry_read(const struct lb_entry *e, const struct lb_flow *f)
 {
 	__u32 seq = seq_begin(&e->seq);
@@ -169,7 +170,7 @@ static __always_inline __u32 lb_entry_read(const struct lb_entry *e, const struc
 	return seq_same(&e->seq, seq) ? id : 0;
 }
 
-/* The answer of lb_flow_lookup: the backend, above it the time, and above that the way. */
+/* The result of lb_flow_lookup: the backend in 32 bits, above it the time in 16 bits, and above that the way. */
 #define LB_FOUND(id, time, way) ((id) | (__u64)(time) << 32 | (__u64)(way) << 48)
 
 /* Walks a bucket in which several flows have the tag. */
@@ -189,8 +190,8 @@ static __noinline __u64 lb_flow_scan(const struct lb_bucket *b, const struct lb_
 }
 
 /*
- * The backend of a flow, 0 if the table has none. It is a global function, as others here: the verifier checks it by
- * itself, and not again for each path to a call.
+ * Returns the backend of a flow, 0 if the table has none. It is a global function, as others here: the verifier checks
+ * it once, and not again for each path to a call.
  */
 __noinline __u64 lb_flow_lookup(const struct lb_flow *f)
 {
@@ -211,10 +212,7 @@ __noinline __u64 lb_flow_lookup(const struct lb_flow *f)
 	return lb_flow_scan(b, f);
 }
 
-/*
- * The same without a call, for most flows: the first way that has the tag is the flow's. Otherwise lb_flow_lookup
- * walks the bucket.
- */
+/* As lb_flow_lookup, without a call if the first way that has the tag is the flow's, as for most flows. */
 static __always_inline __u64 lb_flow_lookup_fast(const struct lb_flow *f)
 {
 	const struct lb_bucket *b = lb_bucket(f->hash);
@@ -238,10 +236,10 @@ static __always_inline __u32 lb_less(__u32 a, __u32 b)
 	return less >> 31;
 }
 
-/* A time may be so many ticks ahead of the clock that another CPU has read. */
+/* The most ticks by which a time may be ahead of the clock that another CPU has read. */
 #define LB_SKEW 16
 
-/* How long ago the flow had a packet, ticks. */
+/* Ticks since the last packet of a flow. It is 0 for a time that is ahead of now. */
 static __always_inline __u32 lb_age(__u16 time, __u16 now)
 {
 	__u32 age = (__u16)(now - (time & ~3)) >> 2;
@@ -249,7 +247,7 @@ static __always_inline __u32 lb_age(__u16 time, __u16 now)
 	return age & -lb_less(age, LB_TICKS - LB_SKEW);
 }
 
-/* Whether a flow has been idle for too long. No limit is shorter than the present tick. */
+/* Whether a flow has been idle for longer than its state allows. Every state allows the present tick. */
 static __always_inline bool lb_time_expired(__u16 time, __u16 now)
 {
 	return (time ^ now) & ~3 && lb_age(time, now) >= lb_idle[time & 3];

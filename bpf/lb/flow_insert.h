@@ -8,13 +8,14 @@
 
 /* Writes to the flow table: new flows, other backends, times. */
 
-/* This is added to ages here, so that a time ahead of the clock gets the least age and none below 0. */
+/* Added to ages here, so that a time ahead of the clock gets the lowest age and none below 0. */
 #define LB_AHEAD (LB_SKEW + 1)
 
 /*
- * The way that a new flow may take in a full bucket, LB_WAYS for none. It is an expired flow's, else that of the
- * oldest flow that has had one packet, else the oldest of those that have not been used lately. So a flood of SYNs
- * evicts no flow in use. In a flood most buckets are full, and this walks all of one: each instruction counts.
+ * Returns the way that a new flow takes in a full bucket, LB_WAYS for none. The first choice is an expired flow. The
+ * second is the oldest flow that has had one packet. The third is the oldest flow that has not been used lately, but
+ * not for a SYN. So a flood of SYNs evicts no flow in use. In a flood most buckets are full, and this function compares
+ * all ways of one: each instruction counts.
  */
 static __always_inline __u32 lb_way_to_evict(const struct lb_bucket *b, __u16 now, bool syn)
 {
@@ -31,13 +32,13 @@ static __always_inline __u32 lb_way_to_evict(const struct lb_bucket *b, __u16 no
 		if (worth > best)
 			best = worth;
 	}
-	/* Among flows in use the best one is the oldest. */
+	/* Among the other flows the best one is the oldest. */
 	if (best >> 25 || (!syn && best >> 4 >= LB_SPARE + LB_AHEAD))
 		return best & 15;
 	return LB_WAYS;
 }
 
-/* Whether the rate allows to insert another flow. */
+/* Whether another flow may be inserted within the rate. */
 static __always_inline bool lb_insert_within_rate(bool syn)
 {
 	__u32 which = syn ? LB_LIMIT_SYN : LB_LIMIT_OTHER;
@@ -47,8 +48,8 @@ static __always_inline bool lb_insert_within_rate(bool syn)
 }
 
 /*
- * The lock of a bucket. Of two programs that meet the first packets of a flow, one assigns the backend and the other
- * one takes it over, even if they have read different rings.
+ * Locks a bucket. If two CPUs have first packets of the same flow, one assigns the backend and the other one uses it,
+ * even if they have read different rings.
  */
 static __always_inline bool lb_bucket_lock(struct lb_bucket *b)
 {
@@ -96,7 +97,10 @@ static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const st
 	way = lb_way_of_tag(b, 0);
 	if (way >= LB_WAYS)
 		way = lb_way_to_evict(b, now, syn);
-	/* The verifier of 6.1 forgets bounds of values that are saved across a call. No call follows from here on. */
+	/*
+	 * The verifier of 6.1 forgets the bounds of values that are saved across a call. So this test is behind the
+	 * last call.
+	 */
 	if (way >= LB_WAYS)
 		return 0;
 	lb_entry_write(b, way, f, id, now | LB_FLOW_NEW);
@@ -104,8 +108,8 @@ static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const st
 }
 
 /*
- * Inserts a flow. Returns its backend: another one if another CPU was faster, 0 if there is no room or the rate is
- * used up.
+ * Inserts a flow. Returns its backend: another one if another CPU has inserted it first, 0 if there is no room or the
+ * rate is used up.
  */
 __noinline __u32 lb_flow_insert(const struct lb_flow *f, __u32 id, int syn)
 {
@@ -123,7 +127,7 @@ __noinline __u32 lb_flow_insert(const struct lb_flow *f, __u32 id, int syn)
 	return id;
 }
 
-/* Writes the time of a flow after a packet. way is where the table has the flow. */
+/* Writes the time and state of a flow after a packet. way is the flow's way in its bucket. */
 __noinline int lb_flow_touch(const struct lb_flow *f, __u32 way, __u32 time)
 {
 	struct lb_bucket *b;
@@ -137,8 +141,8 @@ __noinline int lb_flow_touch(const struct lb_flow *f, __u32 way, __u32 time)
 }
 
 /*
- * Assigns another backend to a flow and restarts it. was is the answer of lb_flow_lookup. Returns the backend that
- * the flow has then, 0 if that is not known.
+ * Assigns another backend to a flow and restarts it. was is the result of lb_flow_lookup. Returns the backend that the
+ * flow has afterwards, 0 if that is not known.
  */
 __noinline __u32 lb_flow_reassign(const struct lb_flow *f, __u64 was, __u32 id)
 {

@@ -5,8 +5,8 @@
 #include "assign.h"
 
 /*
- * Fragments. Only the first one has the ports; the others go where it went. Of IPv6, fragments are those whose
- * fragment header follows the IPv6 header at once.
+ * Fragments. Only the first fragment has the ports. The others go to the same backend. IPv6 fragments are those whose
+ * fragment header directly follows the IPv6 header.
  */
 
 #define LB_IP6_FRAGMENT 8 /* bytes of the header */
@@ -15,7 +15,7 @@
 struct lb_fragment_info {
 	bool first;
 	bool more;
-	__u8 head; /* headers of IP, bytes */
+	__u8 head; /* length of the IP headers, bytes */
 };
 
 static __always_inline __u32 lb_fragment_time(void)
@@ -63,7 +63,7 @@ static __always_inline void lb_datagram_of(const struct lb_packet *p, const stru
 	};
 }
 
-/* A fragment other than the first one. */
+/* Decides on a fragment other than the first one. */
 static __always_inline int lb_fragment_rest(struct lb_packet *p, struct lb_vip_key *key)
 {
 	struct lb_datagram of __attribute__((aligned(8)));
@@ -101,7 +101,10 @@ static __always_inline int lb_fragment_rest(struct lb_packet *p, struct lb_vip_k
 	return PASS_LB_EMPTY;
 }
 
-/* Whether other fragments with the same identification, of another flow, may still be on their way. */
+/*
+ * Whether the datagram of another flow with the same identification is recorded, and fragments of it may still be on
+ * their way.
+ */
 static __always_inline bool lb_fragment_held(const struct lb_datagram *of,
 					     const struct lb_packet *p)
 {
@@ -116,7 +119,9 @@ static __always_inline bool lb_fragment_held(const struct lb_datagram *of,
 	return true;
 }
 
-/* Records where a first fragment to key's address went. A backend of 0 stands for a port that belongs to no VIP. */
+/*
+ * Records where a first fragment to the address in key went. A backend of 0 stands for a port that belongs to no VIP.
+ */
 __noinline int lb_fragment_record(const struct lb_packet *p, const struct lb_vip_key *key)
 {
 	struct lb_datagram of __attribute__((aligned(8)));
@@ -138,8 +143,9 @@ __noinline int lb_fragment_record(const struct lb_packet *p, const struct lb_vip
 }
 
 /*
- * The answer is REASON_NONE for a fragment to no VIP, and FWD_LB_FLOW for a first fragment, which goes where a whole
- * packet would. The backend is set for one that follows a first fragment. The addresses are in the flow and in to.
+ * Decides on a fragment. Returns REASON_NONE if it is to no VIP, and FWD_LB_FLOW for a first fragment, which goes where
+ * an unfragmented packet would. For other fragments it sets the backend. The source address is in the flow, and the
+ * destination in to.
  */
 __noinline int lb_fragment(struct xdp_md *ctx, struct lb_packet *p, const struct lb_vip_key *to)
 {
@@ -154,7 +160,7 @@ __noinline int lb_fragment(struct xdp_md *ctx, struct lb_packet *p, const struct
 	ip = lb_ip(ctx, p);
 	if (!lb_fragment_info(ip, data_end, p, &part))
 		return REASON_NONE;
-	key = *to; /* Linux 6.1 takes keys from the stack only */
+	key = *to; /* 6.1 takes keys from the stack only */
 	key.proto = p->proto;
 	p->fragment = true;
 	if (!part.first)

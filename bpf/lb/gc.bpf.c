@@ -15,15 +15,15 @@
 #include "flow_insert.h"
 
 /*
- * Frees expired entries of the flow table before their times wrap, which would make them look alive again. User space
- * runs it on one piece of the table after another. It is a program because it takes locks: a process may be killed
- * while it holds one, a program is not. It is an XDP program (BPF_PROG_TEST_RUN), because other types may not read
- * the clock that the stage reads.
+ * Frees expired entries of the flow table before their times wrap and they look alive again. User space runs it on one
+ * range of the table after another. It is a program because it takes locks: a process may be killed while it holds one,
+ * a program is not. It is an XDP program (BPF_PROG_TEST_RUN), because other types may not read the clock that the stage
+ * reads.
  */
 
 /*
- * The buckets to work on. It comes as the packet, which has to be as long as an Ethernet header. Shared with
- * gcRange of internal/lb/lbplane/gc.go.
+ * The buckets to work on. User space passes them as the packet, which has to be as long as an Ethernet header. Shared
+ * with gcRange of internal/lb/lbplane/gc.go.
  */
 struct lb_gc_range {
 	__u32 first;
@@ -37,9 +37,9 @@ struct lb_gc_state {
 };
 
 /*
- * Whether an entry has expired. It gets LB_SKEW ticks more than in the stage, because lb_flow_touch writes without
- * the lock: no program that still uses the entry is about to write. Only a program that was halted for more than a
- * minute can be. It sends its packet to the right backend, and writes the time of a way that is free or another
+ * Whether an entry has expired. It gets LB_SKEW ticks more than in the stage, because lb_flow_touch writes without the
+ * lock. When these are over no program is still about to write to the entry, unless it was halted for more than a
+ * minute. Such a program sends its packet to the right backend. But it writes the time of a way that is free or another
  * flow's, which then stays longer. The next packet of its own flow goes by the ring, and the flow is inserted again.
  */
 static __always_inline bool lb_gc_expired(const struct lb_bucket *b, __u32 way, __u16 now)
@@ -51,8 +51,8 @@ static __always_inline bool lb_gc_expired(const struct lb_bucket *b, __u32 way, 
 }
 
 /*
- * Frees an entry of a locked bucket. The backend is cleared too, so that a program that has found the entry before
- * does not reassign it: the flow might get two entries.
+ * Frees an entry of a locked bucket. It clears the backend too, so that a program that has found the entry before does
+ * not reassign it: the flow might get two entries.
  */
 static __always_inline void lb_gc_free(struct lb_bucket *b, __u32 way)
 {

@@ -7,7 +7,7 @@
 #include "send.h"
 #include "assign.h"
 
-/* ICMP to the address of a VIP: errors go to the backend of the flow that they quote, echo requests are answered. */
+/* ICMP to the address of a VIP. Errors go to the backend of the flow that they quote. Echo requests are answered. */
 
 #define LB_ICMP_LEN 8
 
@@ -23,7 +23,7 @@
 #define ICMP6_ECHO 128
 #define ICMP6_ECHO_REPLY 129
 
-/* Whether a source may get an answer: neither a group's address nor one that stands for the receiver itself. */
+/* Whether a source may get an answer: it is no multicast, unspecified or loopback address. */
 static __always_inline bool lb_icmp_may_answer(const void *ip, bool v4)
 {
 	__u8 a;
@@ -32,7 +32,7 @@ static __always_inline bool lb_icmp_may_answer(const void *ip, bool v4)
 		a = LOAD8(ip + 12);
 		return a && a != 127 && a < 224;
 	}
-	/* neither multicast nor in ::/96, which has the unspecified and the loopback address */
+	/* not multicast, and not in ::/96, which has the unspecified and the loopback address */
 	return LOAD8(ip + 8) != 0xff && (LOAD64(ip + 8) || LOAD32(ip + 16));
 }
 
@@ -49,7 +49,7 @@ static __always_inline void lb_swap(void *a, void *b, const __u32 words)
 	}
 }
 
-/* Changes 16 bits that a checksum covers (RFC 1624). */
+/* Writes 16 bits, and updates the checksum that covers them (RFC 1624). */
 static __always_inline void lb_patch(void *at, void *check, __u16 value)
 {
 	__u64 sum = (__u64)(__u16)~LOAD16(check) + (__u16)~LOAD16(at) + value;
@@ -58,7 +58,7 @@ static __always_inline void lb_patch(void *at, void *check, __u16 value)
 	STORE16(check, ~csum_fold(sum));
 }
 
-/* Turns an echo request into its answer. Addresses are exchanged, which leaves checksums as they are. */
+/* Turns an echo request into its reply. Swapping the addresses leaves the checksums as they are. */
 static __always_inline int lb_icmp_echo(void *data, void *ip, bool v4, const struct lb_packet *p,
 					struct lb_vip_key *key)
 {
@@ -78,8 +78,8 @@ static __always_inline int lb_icmp_echo(void *data, void *ip, bool v4, const str
 		lb_patch(ip + 8, ip + 10, bpf_htons(LB_TTL << 8 | IPPROTO_ICMP));
 		lb_patch(icmp, icmp + 2, bpf_htons(ICMP4_ECHO_REPLY << 8));
 		/*
-		 * The sum of nothing but zeros is 0, which RFC 1624 cannot tell from 0xffff. Other sums may be
-		 * either.
+		 * If all of the reply is 0, its checksum has to be 0xffff, but RFC 1624 gives 0. For any other reply
+		 * both are right.
 		 */
 		if (!LOAD16(icmp + 2) && !LOAD32(icmp + 4))
 			STORE16(icmp + 2, 0xffff);
@@ -92,8 +92,8 @@ static __always_inline int lb_icmp_echo(void *data, void *ip, bool v4, const str
 }
 
 /*
- * Reads what an ICMP error quotes: a packet from the VIP to the client, whose source is the error's destination.
- * False if it quotes anything else, or too little.
+ * Reads the packet that an ICMP error quotes. It has to be from the VIP to the client, so its source is the error's
+ * destination. False if the error quotes anything else, or too little.
  */
 static __always_inline bool lb_icmp_quoted(const void *ip, bool v4, const void *data_end,
 					   struct lb_packet *p, struct lb_vip_key *key)
@@ -161,7 +161,10 @@ static __always_inline int lb_icmp_error(const void *ip, bool v4, const void *da
 	return FWD_LB_ICMP;
 }
 
-/* An ICMP packet that is no fragment. It is turned into its answer, or its backend is set. */
+/*
+ * Decides on an ICMP packet that is no fragment: turns an echo request into its reply, or sets the backend that an
+ * error goes to.
+ */
 __noinline int lb_icmp(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};

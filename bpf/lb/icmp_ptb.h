@@ -5,14 +5,14 @@
 #include "icmp.h"
 
 /*
- * "Packet too big": a packet does not fit with its outer headers, and the VIP tells the client what fits (RFC 1191,
- * RFC 8201). The quote makes an ICMP packet of 576 bytes (RFC 1812, 4.3.2.3), or an ICMPv6 packet of 1280 (RFC 4443,
- * 2.4).
+ * ICMP "packet too big". If a packet does not fit with its outer headers, the VIP tells the client the longest packet
+ * that does (RFC 1191, RFC 8201). The quote is so long that the ICMP packet has 576 bytes (RFC 1812, 4.3.2.3), or the
+ * ICMPv6 packet 1280 (RFC 4443, 2.4).
  */
 #define LB_QUOTE4 (576 - 20 - LB_ICMP_LEN)
 #define LB_QUOTE6 (1280 - 40 - LB_ICMP_LEN)
 
-/* Nobody can be asked to send shorter IPv6 packets (RFC 8200, 5; RFC 8201, 4). */
+/* The minimum MTU of IPv6. No sender can be asked for shorter packets (RFC 8200, 5; RFC 8201, 4). */
 #define LB_IP6_MTU 1280
 
 /* The longest piece that bpf_csum_diff takes. */
@@ -57,7 +57,8 @@ static __always_inline void *lb_icmp_reply_eth(void *data, const struct lb_icmp_
 }
 
 /*
- * Writes the headers in front of the quote. len is of the ICMP header and the quote. The checksum of ICMP is left 0.
+ * Writes the headers in front of the quote. len is the length of the ICMP header and the quote. The checksum of ICMP is
+ * left 0.
  */
 static __always_inline void lb_icmp_reply_ipv4(void *ip, const struct lb_icmp_reply *t, __u32 len,
 					       __u32 head, __u32 word)
@@ -100,7 +101,7 @@ static __always_inline __u64 lb_icmp_reply_pseudo(const struct lb_icmp_reply *t,
 	return sum;
 }
 
-/* Reads what an answer needs from the packet. False if its sender may get none. */
+/* Reads what an answer needs from the packet. False if the sender of the packet may get no answer. */
 static __always_inline bool lb_icmp_reply_begin(void *data, const void *ip, void *data_end, bool v4,
 						struct lb_icmp_reply *t)
 {
@@ -125,10 +126,7 @@ static __always_inline bool lb_icmp_reply_begin(void *data, const void *ip, void
 	return true;
 }
 
-/*
- * Turns the packet, of which p->mtu bytes would fit, into an answer that says so. Returns 0 if it may not be
- * answered.
- */
+/* Turns the packet into the answer, which announces p->mtu. Returns 0 if the packet may not be answered. */
 __noinline int lb_icmp_ptb(struct xdp_md *ctx, struct lb_packet *p)
 {
 	struct lb_icmp_reply t = {};
@@ -151,7 +149,7 @@ __noinline int lb_icmp_ptb(struct xdp_md *ctx, struct lb_packet *p)
 	if (p->quiet || p->ip_len < (v4 ? LB_QUOTE4 : LB_IP6_MTU + 1))
 		return 0;
 	/*
-	 * DF does not matter: nobody else can fragment the packet, and senders without DF heed the answer too (RFC
+	 * DF does not matter: no router behind can fragment the packet, and senders without DF heed the answer too (RFC
 	 * 1191, 3).
 	 */
 	if (!lb_icmp_reply_begin(data, lb_ip(ctx, p), data_end, v4, &t) ||

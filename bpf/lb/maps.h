@@ -22,12 +22,12 @@ struct lb_vip_key {
 	struct ip_addr addr;
 	__be16 port; /* 0: any */
 	__u8 proto; /* IPPROTO_TCP, IPPROTO_UDP */
-	__u8 any; /* 1, with port 0: an entry for all VIPs of the address and protocol */
+	__u8 any; /* 1, with port 0: the entry for all VIPs of the address and protocol */
 };
 
 #define LB_VIP_SOURCE 1 /* a client's flows go to one backend */
 #define LB_VIP_MOVE 2 /* flows of a failed backend go to another one */
-#define LB_VIP_EMPTY 4 /* no backend: the ring is not to be read */
+#define LB_VIP_EMPTY 4 /* no backend: the ring must not be read */
 #define LB_VIP_SEVERAL 8 /* in an entry for any port: there are several VIPs */
 #define LB_VIP_SOURCE_PORT 16 /* flows from a client's port go to one backend */
 
@@ -39,7 +39,7 @@ struct lb_vip {
 	__u8 pad;
 };
 
-/* It has an entry for any port as well as those of the VIPs. Writer: lbplane. */
+/* VIPs. Each address and protocol with VIPs also has an entry for any port. Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 2 * LB_MAX_VIPS);
@@ -47,7 +47,7 @@ struct {
 	__type(value, struct lb_vip);
 } lb_vips SEC(".maps");
 
-/* The addresses in lb_vips, by lb_vip_addr_hash. Writer: lbplane. */
+/* A Bloom filter of the addresses in lb_vips, by lb_vip_addr_hash. Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -57,7 +57,8 @@ struct {
 } lb_addrs SEC(".maps");
 
 /*
- * The ID of a backend: its number, and above it a generation, which tells it from others that had the number before.
+ * The ID of a backend: its number, and above it a generation, which distinguishes it from earlier backends with that
+ * number.
  */
 #define LB_NUMBER_BITS 20
 #define LB_NUMBER ((1 << LB_NUMBER_BITS) - 1)
@@ -77,7 +78,7 @@ struct lb_ring {
 	__uint(value_size, sizeof(struct lb_positions));
 };
 
-/* Rings, by number of the VIP. A position has the ID of a backend. Writer: lbplane, which exchanges whole rings. */
+/* Rings. A position has the ID of a backend. Key: number of the VIP. Writer: lbplane, which replaces whole rings. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, LB_MAX_VIPS);
@@ -112,7 +113,8 @@ struct lb_backend {
 } __attribute__((aligned(8)));
 
 /*
- * A backend, which user space may be changing: see core/seqcount.h. The lowest bit of seq names the version to read.
+ * A latch (core/seqcount.h), because user space may be changing the backend. The lowest bit of seq names the version to
+ * read.
  */
 struct lb_backend_latch {
 	__u32 seq;
@@ -120,7 +122,7 @@ struct lb_backend_latch {
 	struct lb_backend version[2];
 };
 
-/* By number. Writer: lbplane. */
+/* Key: number of the backend. Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -128,7 +130,7 @@ struct {
 	__type(value, struct lb_backend_latch);
 } lb_backends SEC(".maps");
 
-/* Packets as they came in, by number of the backend. Writer: the programs. */
+/* Packets without the outer headers. Key: number of the backend. Writer: the programs. */
 struct lb_backend_counters {
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
@@ -142,22 +144,22 @@ struct {
 	__type(value, struct lb_backend_counters);
 } lb_traffic SEC(".maps");
 
-/* Counted for a VIP, beside the packets of its backends. */
+/* Events that are counted for a VIP, in addition to the packets of its backends. */
 enum lb_event {
 	LB_EVENT_EMPTY, /* packets without a backend */
 	LB_EVENT_UNTRACKED, /* flows that were not inserted into the table */
-	LB_EVENT_MOVED, /* flows that got another backend because theirs has gone */
+	LB_EVENT_MOVED, /* flows whose backend has gone and that got another one */
 	LB_EVENT_FRAGMENT, /* fragments of any kind */
 	LB_EVENT_LOST, /* fragments whose first one is not known */
 	LB_EVENT_ICMP, /* ICMP errors sent to a backend */
 	LB_EVENT_ECHO, /* echo requests answered */
 	LB_EVENT_TOO_BIG, /* packets that did not fit */
-	LB_EVENT_QUIC, /* packets sent by their connection ID */
-	LB_EVENT_COLLISION, /* first fragments that collided with another one */
+	LB_EVENT_QUIC, /* packets whose connection ID named the backend */
+	LB_EVENT_COLLISION, /* first fragments with the identification of a datagram of another flow */
 	LB_EVENTS = 16,
 };
 
-/* By number of the VIP * LB_EVENTS + event. Writer: the programs. */
+/* Key: number of the VIP * LB_EVENTS + event. Writer: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -197,8 +199,8 @@ struct lb_fragment_first {
 #define LB_FRAGMENT_WAIT 56
 
 /*
- * For so many units a recorded first fragment holds its place against another one with the same identification, which
- * may be forged. It is not held longer, because it may itself be forged, and IPv4 has few identifications.
+ * Units for which a recorded first fragment is kept if another one comes with the same identification: the other one
+ * may be forged. It is not kept longer, because it may be forged itself, and IPv4 has few identifications.
  */
 #define LB_FRAGMENT_HOLD 2
 
@@ -213,7 +215,7 @@ struct {
 /* The longest server ID, bytes. */
 #define LB_ID_MAX 8
 
-/* A server as the connection IDs of QUIC name it. */
+/* A server ID in connection IDs of QUIC. */
 struct lb_server_key {
 	__u32 vip; /* number */
 	__u8 len;
@@ -221,7 +223,7 @@ struct lb_server_key {
 	__u8 id[LB_ID_MAX]; /* padded with zeros */
 };
 
-/* IDs of backends. Writer: lbplane. */
+/* The IDs of the backends that server IDs name. Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -241,7 +243,9 @@ struct {
 	__type(value, struct lb_chunk);
 } lb_state SEC(".maps");
 
-/* The result of a backend's health checks, by its number. Writer: the process that checks. */
+/*
+ * The result of the health checks of a backend. Key: number of the backend. Writer: the process that runs the checks.
+ */
 struct lb_finding {
 	__u64 since; /* of the present state, ns since the epoch */
 	__u64 checks;

@@ -20,7 +20,7 @@
  * one.
  */
 
-/* The flow, which comes as the packet. Shared with flowEntry.bytes of internal/lb/lbplane/migrate.go. */
+/* The flow, which user space passes as the packet. Shared with flowEntry.bytes of internal/lb/lbplane/migrate.go. */
 struct lb_migrate_entry {
 	struct lb_flow flow;
 	__u32 backend;
@@ -29,9 +29,9 @@ struct lb_migrate_entry {
 };
 
 /*
- * What would be lost with an entry, as in flowClock.worth of internal/lb/lbplane/table.go. It is 0 for an
- * expired flow, less for a flow that has had one packet than for others, and more the later the last packet came.
- * There is no branch, which the verifier would follow for each way of a bucket.
+ * The worth of an entry, as in flowClock.worth of internal/lb/lbplane/table.go. It is 0 for an expired flow, and lower
+ * for a flow that has had one packet than for others. It grows with the time of the last packet. There is no branch,
+ * because the verifier would follow it for each way of a bucket.
  */
 static __always_inline __u32 lb_migrate_worth(__u16 time, __u16 now)
 {
@@ -42,7 +42,8 @@ static __always_inline __u32 lb_migrate_worth(__u16 time, __u16 now)
 }
 
 /*
- * The way to insert a flow of that worth: a free one, or the one that is worth least. LB_WAYS if none is worth less.
+ * The way to insert a flow of that worth: a free one, or the one whose flow is worth least. LB_WAYS if no flow is worth
+ * less.
  */
 __noinline int lb_migrate_way(const struct lb_bucket *b, __u32 worth, __u32 now)
 {
@@ -73,7 +74,7 @@ __noinline int lb_migrate_flow(const struct lb_migrate_entry *e)
 		return 1;
 	if (!lb_bucket_lock(b))
 		return 0;
-	if (!lb_flow_scan(b, &e->flow)) { /* what the programs have inserted is newer */
+	if (!lb_flow_scan(b, &e->flow)) { /* a flow that the programs have inserted is newer */
 		way = lb_migrate_way(b, lb_migrate_worth(e->time, now), now);
 		if (way < LB_WAYS)
 			lb_entry_write(b, way, &e->flow, e->backend, e->time);

@@ -6,7 +6,7 @@
 #define LB_NEEDS PARSE_IP
 #define LB_PORT
 
-/* The second stage of the load balancer, for what no stage has claimed. It needs no more than the first one. */
+/* The second stage of the load balancer, for packets that no stage has claimed. It needs no more than the first one. */
 #define LB_UNCLAIMED_ON false
 #define LB_UNCLAIMED_NEEDS 0
 #define LB_UNCLAIMED_PORT

@@ -16,13 +16,13 @@
 #include "send.h"
 
 /*
- * Sends the packets of health checks. They come from sockets of this host that have connected to a VIP. They go to
- * the backend that their mark names, in the same way as packets of clients.
+ * Sends the packets of health checks. They come from sockets of this host that connect to a VIP. Each goes to the
+ * backend that its mark names, in the same way as packets of clients.
  */
 
 /*
- * The upper bits of such marks; the lower ones are the number of a backend (lbplane.ProbeMark). Other marks in use
- * are as a rule single bits or low numbers. Packets with those are left alone.
+ * The upper bits of the mark of such a packet. The lower bits are the number of a backend (lbplane.ProbeMark). Other
+ * marks in use are usually single bits or low numbers. Packets with those are left alone.
  */
 #define LB_PROBE_MARK 0xc01
 
@@ -61,7 +61,7 @@ static __always_inline bool lb_probe_parse(struct __sk_buff *skb, struct lb_prob
 	return true;
 }
 
-/* Whether the packet is to the address of a VIP, as those of health checks are. Anybody may set marks. */
+/* Whether the packet is to the address of a VIP. The mark alone does not tell, because others may set the same one. */
 static __always_inline bool lb_probe_is(struct __sk_buff *skb)
 {
 	struct lb_vip_key key __attribute__((aligned(8))) = {};
@@ -87,7 +87,7 @@ static __always_inline bool lb_probe_is(struct __sk_buff *skb)
 	return lb_vip_any_port(&key);
 }
 
-/* Makes room for the outer headers. The kernel completes the inner checksum then. */
+/* Makes room for the outer headers. The flags have the kernel complete the inner checksum. */
 static __always_inline bool lb_probe_grow(struct __sk_buff *skb, const struct lb_backend *backend)
 {
 	__u64 flags = backend->v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;

@@ -26,7 +26,10 @@ static __always_inline bool quic_handshake(const void *quic)
 	return (version == QUIC_V1 && type == 2) || (version == QUIC_V2 && type == 3);
 }
 
-/* Reads the server ID of a packet. The datagram reaches to quic + QUIC_LONG_LEN + 1 + LB_ID_MAX at least. */
+/*
+ * Reads the server ID of a packet. The caller has checked that the datagram reaches to quic + QUIC_LONG_LEN + 1 +
+ * LB_ID_MAX.
+ */
 static __always_inline bool quic_server(const void *quic, const struct lb_packet *p,
 					struct lb_server_key *key)
 {

@@ -2,7 +2,7 @@
 #ifndef CULVERT_LB_REASONS_H
 #define CULVERT_LB_REASONS_H
 
-/* Why the load balancer lets a packet go as it does: see core/reason.h. */
+/* The reasons of the load balancer: see core/reason.h. */
 /* clang-format off */
 #define LB_REASONS(R) \
 	R(FWD, LB_FLOW, "of a flow that the flow table knows: to the flow's backend") \
@@ -23,6 +23,6 @@
 	R(DROP, LB_EMPTY, "to a VIP that has no backend for the flow, and the kernel would have sent it on")
 /* clang-format on */
 
-#define LB_ROOM 32 /* indexes in its block, more than it has reasons */
+#define LB_ROOM 32 /* indexes reserved for its reasons */
 
 #endif

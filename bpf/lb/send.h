@@ -69,8 +69,8 @@ static __always_inline void lb_gue(void *udp, const struct lb_backend *backend, 
 }
 
 /*
- * Writes the outer headers to ip, and the Ethernet type in front. v6 and ip_len are of the inner packet. False if
- * they do not fit, which cannot happen once there is room.
+ * Writes the outer headers at ip, and the Ethernet type in front of them. v6 and ip_len describe the inner packet.
+ * False if the headers do not fit, which cannot happen after room was made for them.
  */
 static __always_inline bool lb_outer(void *ip, const void *data_end,
 				     const struct lb_backend *backend, __u8 tos, bool v6,
@@ -99,8 +99,8 @@ static __always_inline bool lb_outer(void *ip, const void *data_end,
 }
 
 /*
- * Puts the outer headers in front and writes the Ethernet header. The caller has compared the length with the MTU.
- * When it fails the packet is unchanged.
+ * Puts the outer headers in front and writes the Ethernet header. The caller has compared the length with the MTU. If
+ * it fails the packet is unchanged, except that padding may have been cut off.
  */
 static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *p,
 				    const struct lb_backend *backend)
@@ -121,7 +121,7 @@ static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *
 		return false;
 	if ((__u32)(data_end - data) != whole) {
 		full = bpf_xdp_get_buff_len(ctx);
-		/* Padding behind the packet would be sent along. */
+		/* Cuts off padding, which would be sent along behind the outer packet. */
 		if (overhead && full > whole && bpf_xdp_adjust_tail(ctx, (int)whole - (int)full))
 			return false;
 	}

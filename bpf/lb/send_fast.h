@@ -5,13 +5,13 @@
 #include "send.h"
 
 /*
- * The most common way to a backend, IPv4 in IPv4 without a tag, in a straight line. lb_backend_read and lb_send,
- * which handle every case, take 80 instructions more.
+ * The most common encapsulation, IPv4 in IPv4 without a tag, in straight-line code. lb_backend_read and lb_send, which
+ * handle every case, take 80 instructions more.
  */
 
-/* The fields of a backend that are needed. */
+/* The fields of a backend that lb_send_plain needs. */
 struct lb_plain {
-	__u64 dmac; /* two more bytes follow the address, here and below */
+	__u64 dmac; /* the address, and two bytes behind it that are overwritten; so is smac */
 	__u64 smac;
 	__be32 src;
 	__be32 src_mask;
@@ -20,8 +20,8 @@ struct lb_plain {
 };
 
 /*
- * False for a backend that has gone, is down, is reached in another way or is being changed, and for a packet that
- * does not fit.
+ * Reads a backend. False if it has gone, is down, is being changed or is reached in another way, or if the packet does
+ * not fit.
  */
 static __always_inline bool lb_plain(struct lb_backend_latch *latch, __u32 id, __u32 ip_len,
 				     struct lb_plain *to)

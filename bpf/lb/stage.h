@@ -17,8 +17,8 @@
  */
 
 /*
- * Handles packets with headers between IP's and the transport's, or with a truncated transport header: are they to a
- * VIP?
+ * Decides on packets with headers between the IP header and the transport header, or with a truncated transport header.
+ * Those to a VIP are punted.
  */
 __noinline int lb_headers(struct xdp_md *ctx, struct lb_packet *p)
 {
@@ -60,7 +60,10 @@ __noinline int lb_headers(struct xdp_md *ctx, struct lb_packet *p)
 	return lb_vip(&key) ? PUNT_LB_HEADERS : REASON_NONE;
 }
 
-/* Handles packets other than whole TCP and UDP. FWD_LB_FLOW means that the packet goes where a whole packet would. */
+/*
+ * Decides on packets other than unfragmented TCP and UDP. FWD_LB_FLOW means that the packet goes where an unfragmented
+ * packet would.
+ */
 static __always_inline int lb_decide_other(struct xdp_md *ctx, struct lb_packet *p,
 					   const struct lb_vip_key *key)
 {
@@ -85,7 +88,8 @@ static __always_inline bool lb_quic_assign(struct xdp_md *ctx, struct lb_packet 
 }
 
 /*
- * Decides on a packet: REASON_NONE if it is to no VIP. A packet to forward has a backend, and an answer is complete.
+ * Decides on a packet. Returns REASON_NONE if it is to no VIP. If the packet is to be forwarded, p->backend is set. If
+ * it is answered, it has been turned into the answer.
  */
 __noinline int lb_decide(struct xdp_md *ctx, struct lb_packet *p)
 {
@@ -158,7 +162,7 @@ __noinline int lb_forward(struct xdp_md *ctx, struct lb_packet *p, int reason)
 	return reason;
 }
 
-/* REASON_NONE for anything but a packet to a VIP. */
+/* The stage. Returns REASON_NONE for anything but a packet to a VIP. */
 static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	struct lb_packet p = {};

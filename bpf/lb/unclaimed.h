@@ -7,11 +7,11 @@
 #include "vlan.h"
 
 /*
- * Packets to the address of a VIP that are no VIP's: other ports, other protocols, headers that are not read. No
- * interface of this host has the address, so the kernel would forward such a packet, as a rule back to where it came
- * from, and it would loop until its TTL is used up. It is answered instead, as by a host that has the address and not
- * the port. What the kernel would not forward is left to the kernel: the address may be this host's too, or have a
- * blackhole route.
+ * Packets to the address of a VIP that belong to no VIP: other ports, other protocols, headers that are not read. No
+ * interface of this host has the address, so the kernel would forward such a packet, usually back to where it came
+ * from, and it would loop until its TTL is used up. The stage answers it instead, as a host does that has the address
+ * but nothing on the port. A packet that the kernel would not forward is left to the kernel: the address may be this
+ * host's too, or have a blackhole route.
  */
 enum lb_unclaimed {
 	LB_UNCLAIMED_REJECT,
@@ -22,13 +22,13 @@ enum lb_unclaimed {
 /* enum lb_unclaimed, fixed at load time. Shared with lbplane.Unclaimed. */
 const volatile __u8 lb_unclaimed;
 
-#define ICMP4_BAD_PROTOCOL 2 /* codes */
+#define ICMP4_BAD_PROTOCOL 2 /* codes of ICMP4_UNREACHABLE */
 #define ICMP4_BAD_PORT 3
-#define ICMP6_BAD_PORT 4
-#define ICMP6_BAD_HEADER 1 /* of ICMP6_PARAMETER */
+#define ICMP6_BAD_PORT 4 /* code of ICMP6_UNREACHABLE */
+#define ICMP6_BAD_HEADER 1 /* code of ICMP6_PARAMETER */
 #define IP6_NEXT_HEADER 6 /* its offset in the header */
 
-/* IPv6 protocol numbers: headers that others follow, and protocols that get no answer. */
+/* IPv6 next headers: headers that others follow, and protocols that get no answer. */
 #define IP6_AUTHENTICATION 51
 #define IP6_NOTHING 59
 #define IP6_MOBILITY 135
@@ -45,7 +45,10 @@ static __always_inline bool lb_vip_of_addr(struct lb_vip_key *key)
 	return lb_vip_any_port(key);
 }
 
-/* The reason for an IPv4 packet. Errors answer no ICMP, and of fragments the first one only (RFC 1122, 3.2.2). */
+/*
+ * The reason for an IPv4 packet. No error answers ICMP, and none answers a fragment other than the first (RFC 1122,
+ * 3.2.2).
+ */
 static __always_inline int lb_unclaimed_reason4(const void *ip)
 {
 	if (LOAD8(ip) != 0x45 || LOAD16(ip + 6) & bpf_htons(0x1fff) ||
@@ -59,7 +62,7 @@ static __always_inline int lb_unclaimed_reason6(const void *ip, const void *data
 {
 	switch (LOAD8(ip + 6)) {
 	case IPPROTO_ICMPV6:
-		/* Behind an empty payload there is padding and no type. */
+		/* An empty payload has no type. What is read there would be padding. */
 		if (!LOAD16(ip + 4) || ip + 41 > data_end ||
 		    (LOAD8(ip + 40) >= 133 && LOAD8(ip + 40) <= 137))
 			return REASON_NONE;
@@ -83,9 +86,9 @@ static __always_inline int lb_unclaimed_reason6(const void *ip, const void *data
 }
 
 /*
- * Decides on a packet whose header is at l3, and which the kernel takes to have come by dev. REASON_NONE if it is not
- * to the address of a VIP, or the kernel would not forward it. XMIT_LB_UNREACHABLE if it is to be answered. The
- * packet is unchanged.
+ * Decides on a packet whose IP header is at offset l3. For the kernel it has come in by the device dev. Returns
+ * REASON_NONE if it is not to the address of a VIP, or if the kernel would not forward it, and XMIT_LB_UNREACHABLE if
+ * it is to be answered. The packet is unchanged.
  */
 __noinline int lb_unclaimed_reason(struct xdp_md *ctx, __u32 l3, __u32 dev)
 {
@@ -121,7 +124,10 @@ __noinline int lb_unclaimed_reason(struct xdp_md *ctx, __u32 l3, __u32 dev)
 	return reason;
 }
 
-/* Adds the step bytes of len that follow those of the larger steps, if len has that bit. step is a power of two. */
+/*
+ * A step of lb_sum_any. len is a sum of powers of two. If step is one of them, this adds the step bytes that follow
+ * those of the larger powers.
+ */
 static __always_inline bool lb_sum_step(void *at, const void *data_end, __u32 len, const __u32 step,
 					__u64 *sum)
 {
@@ -165,7 +171,10 @@ static __always_inline __u32 lb_unreachable_head(bool v4, __u8 proto, __u32 *wor
 	return ICMP6_PARAMETER << 24 | ICMP6_BAD_HEADER << 16;
 }
 
-/* Turns a packet of ip_len bytes into its answer. Returns 0 if it may not be answered; then it is to be dropped. */
+/*
+ * Turns a packet of ip_len bytes into its answer. Returns 0 if the packet is to be dropped, because it may not be
+ * answered.
+ */
 __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 {
 	struct lb_icmp_reply t = {};
@@ -221,8 +230,8 @@ __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 }
 
 /*
- * The stage in front of the IP router, for packets that no other stage has claimed. See above for which ones it
- * takes.
+ * The stage in front of the IP router, for packets that no other stage has claimed. The head of this file tells which
+ * ones it takes.
  */
 static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet *pkt)
 {
@@ -248,8 +257,8 @@ static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet 
 }
 
 /*
- * Decides on a packet to a VIP that no backend gets. The reason is another one if the kernel would forward the
- * packet.
+ * Returns the final reason of a packet to a VIP that goes to no backend. A packet that the kernel would forward is
+ * dropped.
  */
 static __always_inline int lb_unserved(struct xdp_md *ctx, struct packet *pkt, int reason)
 {

@@ -23,7 +23,10 @@ static __always_inline bool lb_vip_maybe(const struct ip_addr *addr)
 	return addrs && bloom_has(addrs, hash);
 }
 
-/* The VIP of an address, protocol and port, or the one for all its ports. */
+/*
+ * The VIP of an address, protocol and port, or else the one for all ports of the address. It clears key->port for the
+ * second lookup.
+ */
 static __always_inline const struct lb_vip *lb_vip(struct lb_vip_key *key)
 {
 	const struct lb_vip *vip = bpf_map_lookup_elem(&lb_vips, key);
@@ -80,10 +83,10 @@ __noinline __u32 lb_ring_lookup(const struct lb_flow *f, __u32 flags, __u32 prot
 	return line ? *(volatile __u32 *)&line->backend[pos % LB_POSITIONS] : 0;
 }
 
-/* How often a latch is read. The first time is enough, unless the program is halted for as long as a change takes. */
+/* The most tries to read a latch. One is enough, unless the program is halted while user space changes the backend. */
 #define LB_READS 4
 
-/* The element that has the number of a backend. Another backend may have the number by now. */
+/* The element of a backend's number. It may belong to another backend by now, so readers compare the ID. */
 static __always_inline struct lb_backend_latch *lb_backend_lookup(__u32 id)
 {
 	__u32 number = id & LB_NUMBER;
@@ -120,7 +123,7 @@ static __always_inline bool lb_flow_sticky(const struct lb_backend *backend, __u
 	return !(backend->flags & LB_BACKEND_DOWN && vip_flags & LB_VIP_MOVE);
 }
 
-/* Copies a backend. False if it does not exist any more. */
+/* Copies a backend. False if it does not exist any more. id includes the generation. */
 static __always_inline bool lb_backend_read(struct lb_backend_latch *latch, __u32 id,
 					    struct lb_backend *to)
 {

@@ -5,12 +5,12 @@
 #include "maps.h"
 
 /*
- * A table in front of lb_vips. It has most VIPs at the place of their hash, and for most other addresses it says that
- * they are none. The kernel's hash table takes 200 instructions, this one 40.
+ * A direct-mapped table in front of lb_vips. It has most VIPs, and rules out most other addresses. A lookup takes 40
+ * instructions here, and 200 in the kernel's hash table.
  */
 #define LB_VIP_CACHE_BITS 12
 
-#define LB_VIP_CACHE_MORE 2 /* some VIPs of this place are in lb_vips only */
+#define LB_VIP_CACHE_MORE 2 /* some VIPs with this index are in lb_vips only */
 
 struct lb_vip_cache_entry {
 	__u64 addr[2]; /* as struct ip_addr */
@@ -56,7 +56,7 @@ static __always_inline bool lb_vip_cache_lookup(struct lb_vip_key *key, struct l
 
 	if (!f)
 		return false;
-	barrier_var(vip); /* otherwise clang saves registers that hold nothing yet */
+	barrier_var(vip); /* otherwise clang saves registers that are not initialized */
 	seq = seq_begin(&f->seq);
 	here = *(volatile const __u32 *)&f->service == service &&
 	       *(volatile const __u64 *)&f->addr[1] == addr[1] &&

@@ -15,7 +15,7 @@ struct lb_vlan {
 	__u32 pad;
 };
 
-/* By slot of the port * LB_VLANS + VLAN ID. Writer: lbplane, in mapped memory. */
+/* Key: (slot - 1) * LB_VLANS + VLAN ID. Writer: lbplane, in mapped memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -39,7 +39,7 @@ struct {
 	__type(value, __u8);
 } lb_named_vlans SEC(".maps");
 
-/* The device that a tagged packet has come by for the kernel, 0 for none. */
+/* The VLAN device that a tagged packet comes in by for the kernel, 0 for none. */
 static __always_inline __u32 lb_vlan_dev(const struct packet *pkt)
 {
 	__u32 key = (pkt->port->slot - 1) * LB_VLANS + (pkt->vlan & (LB_VLANS - 1));
@@ -78,7 +78,7 @@ static __noinline bool lb_vlan_named(const struct packet *pkt)
 	return lb_dst(pkt, &key.addr) && bpf_map_lookup_elem(&lb_named_vlans, &key);
 }
 
-/* Whether VIPs take packets with that tag. */
+/* Whether VIPs take packets with the tag of this one. */
 static __always_inline bool lb_vlan_accepted(const struct packet *pkt)
 {
 	return !pkt->vlan || lb_vlan_dev(pkt) || lb_vlan_named(pkt);

@@ -7,9 +7,9 @@
 #include "lpm.h"
 #include "maps.h"
 
-/* The kernel's own lookup, for packets that the mirror does not cover. */
+/* The kernel's own lookup, for packets that the mirror has no next hop for. */
 
-/* ICMP and ICMPv6 messages about another packet: the kernel may choose their path by that packet. */
+/* Whether a packet is, or may be, an ICMP error. The kernel may select its path by the packet that the error quotes. */
 static __always_inline bool route_icmp_error(const struct packet *pkt, const void *l4)
 {
 	const void *ip = pkt->data + pkt->l3;
@@ -33,9 +33,10 @@ static __always_inline bool route_icmp_error(const struct packet *pkt, const voi
 }
 
 /*
- * Whether bpf_fib_lookup can be told all that the kernel chooses a path by. That may be ports, and policy rules may
- * ask for ports too. Here they are those behind the header of TCP or UDP, if the packet is no fragment. The kernel's
- * dissector (__skb_flow_dissect) also finds the ports of other transports, and those behind IPv6 extension headers.
+ * Whether bpf_fib_lookup gets everything that the kernel selects a path by. The multipath hash and policy rules may use
+ * ports. route_flow_ports gives the lookup the ports directly behind the IP header of TCP and UDP that is not
+ * fragmented. The kernel's dissector (__skb_flow_dissect) also finds the ports of other transports, and those behind
+ * IPv6 extension headers.
  */
 static __always_inline bool route_flow(const struct packet *pkt, const struct route_state *st)
 {
@@ -46,7 +47,7 @@ static __always_inline bool route_flow(const struct packet *pkt, const struct ro
 	case IPPROTO_UDP:
 		return true;
 	case IPPROTO_ICMPV6:
-		/* With rules that need dissection the kernel takes another flow label for ICMPv6. */
+		/* With rules that need dissection the kernel uses another flow label for ICMPv6. */
 		if (pkt->ip == 6 && st->rules6)
 			return false;
 		return !route_icmp_error(pkt, l4);
@@ -67,7 +68,7 @@ static __always_inline void route_flow_ports(const struct packet *pkt, struct bp
 	const __u32 l3_len = pkt->ip == 4 ? 20 : 40;
 	const void *l4 = pkt->data + pkt->l3 + l3_len;
 
-	/* What follows the end of the packet does not belong to it. */
+	/* Bytes behind the end of the packet do not belong to it. */
 	if (pkt->ip_len < l3_len + 4)
 		return;
 	if (pkt->fragment || (pkt->proto != IPPROTO_TCP && pkt->proto != IPPROTO_UDP))
@@ -78,7 +79,10 @@ static __always_inline void route_flow_ports(const struct packet *pkt, struct bp
 	fib->dport = dport(pkt, l4);
 }
 
-/* Asks the kernel for the route of a packet, or with back for the route to its source. */
+/*
+ * Asks the kernel for the route of a packet, or if back is set, for the route to its source. Returns what
+ * bpf_fib_lookup returns, or -1 for a truncated header.
+ */
 static __noinline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __u32 dev, bool back,
 				struct bpf_fib_lookup *fib)
 {
@@ -154,7 +158,7 @@ static __always_inline __u32 *route_neighbor6(__u32 dev, const void *addr)
 	return bpf_map_lookup_elem(&route_neighbors, &key);
 }
 
-/* Marks the neighbor that the kernel has named as used. That keeps it alive. */
+/* Marks the neighbor that the lookup has found as used, so that its entry is kept alive. */
 static __always_inline void route_mark(const struct bpf_fib_lookup *fib, __u32 used)
 {
 	struct route_hop *hop;
@@ -186,7 +190,7 @@ static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struc
 	hop->hop.vlan = way->vlan;
 	hop->hop.linear_only = way->linear_only;
 	hop->hop.mtu = 0xffff;
-	/* in steps of 2 bytes: the verifier reads the stack at no worse alignment */
+	/* in steps of 2 bytes, because the verifier refuses unaligned accesses to the stack */
 	__builtin_memcpy(hop->hop.dmac, fib->dmac, 6);
 	__builtin_memcpy(hop->hop.smac, fib->smac, 6);
 	return REASON_NONE;

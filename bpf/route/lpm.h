@@ -5,9 +5,9 @@
 #include "core/packet.h"
 
 /*
- * The mirrored tables: a multibit trie with steps of 24 and 8 bits for IPv4, of 16 and then 8 for IPv6. An entry
- * leads to a block of the next level, or is the number of an element of route_hops. internal/route/lpm writes them
- * and describes the layout. A table of zeros knows no routes.
+ * The mirrored tables: a multibit trie with steps of 24 and 8 bits for IPv4, and of 16 and then 8 bits for IPv6. An
+ * entry leads to a block of the next level, or is the number of an element of route_hops. internal/route/lpm writes the
+ * tables and describes the layout. A table of zeros has no routes: 0 is ROUTE_HOP_ASK.
  */
 #define LPM_BLOCK 0x80000000
 #define LPM_VALUE 0x007fffff
@@ -17,7 +17,7 @@ struct lpm_block {
 };
 
 /*
- * By the upper 16 bits of an IPv4 address, and the upper 8 of an IPv6 address. This and the next two maps are mapped
+ * Key: the upper 16 bits of an IPv4 address, or the upper 8 of an IPv6 address. This and the next two maps are mapped
  * into memory. Writer: internal/route/lpm.
  */
 struct {
@@ -28,7 +28,7 @@ struct {
 	__type(value, struct lpm_block);
 } route_root4 SEC(".maps"), route_root6 SEC(".maps");
 
-/* By number. */
+/* Key: number of the block. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -37,7 +37,7 @@ struct {
 	__type(value, struct lpm_block);
 } route_blocks4 SEC(".maps"), route_blocks6 SEC(".maps");
 
-/* The present value of an entry. User space writes it, so clang must load it once only. */
+/* Reads an entry. User space may be writing it, so clang must load it only once. */
 static __always_inline __u32 lpm_entry(const struct lpm_block *b, __u8 i)
 {
 	return b ? *(volatile const __u32 *)&b->e[i] : 0;
@@ -57,7 +57,7 @@ static __always_inline __u32 lpm_find4(__be32 addr)
 	return e & LPM_VALUE;
 }
 
-/* Not inlined, because sources are looked up as well as destinations. high and low are in host order. */
+/* Not inlined, because it has several callers. high and low are in host order. */
 static __noinline __u32 lpm_find6(__u64 high, __u64 low)
 {
 	__u32 key = high >> 56;

@@ -13,9 +13,8 @@
 
 /* What is fixed at load time. */
 const volatile bool route_on;
-const volatile bool
-	route_mirror; /* there is a mirror; without it the kernel is asked for each packet */
-const volatile bool route_trusting; /* for the bench alone: the mirror counts without a heartbeat */
+const volatile bool route_mirror; /* there is a mirror; else the kernel is asked for each packet */
+const volatile bool route_trusting; /* for the bench alone: no heartbeat is needed */
 
 /* What becomes of packets to a next hop. Shared with routeplane.Action. */
 enum route_action {
@@ -28,14 +27,14 @@ enum route_action {
 	ROUTE_PROHIBIT,
 	ROUTE_BLACKHOLE,
 	ROUTE_RESOLVE, /* the kernel has to resolve the neighbor first */
-	ROUTE_ELSEWHERE, /* by a device to which frames cannot be redirected */
+	ROUTE_ELSEWHERE, /* the device takes no redirected frames */
 };
 
-/* What a number in the mirror stands for. */
+/* An element of route_hops: what a number in the mirror stands for. */
 struct route_hop {
 	__u32 seq; /* see core/seqcount.h */
-	__u32 used; /* when last, ns of the coarse clock >> ROUTE_USED_SHIFT. Writer: the programs. */
-	__u32 dev; /* of the route, the VLAN device where there is one */
+	__u32 used; /* when it was last used: coarse clock, ns >> ROUTE_USED_SHIFT. Writer: the programs. */
+	__u32 dev; /* index of the device of the route; the VLAN device if there is one */
 	__u8 action; /* enum route_action */
 	__u8 pad[3];
 	struct next_hop hop;
@@ -43,7 +42,7 @@ struct route_hop {
 
 #define ROUTE_USED_SHIFT 30
 
-/* By number. Writer: routeplane, except for used. */
+/* Key: number of the next hop. Writer: routeplane, except for used. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -69,7 +68,7 @@ struct route_neighbor {
 	__u32 dev;
 };
 
-/* The numbers of their elements in route_hops. Writer: routeplane. */
+/* The number of a neighbor's element in route_hops. Writer: routeplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -78,7 +77,7 @@ struct {
 	__type(value, __u32);
 } route_neighbors SEC(".maps");
 
-/* VLANs by the interface below and the tag, PACKET_TAGGED + VLAN ID. Writer: routeplane. */
+/* VLAN devices, by the interface below and the tag, PACKET_TAGGED + VLAN ID. Writer: routeplane. */
 struct route_vlan {
 	__u32 port;
 	__u32 tag;
@@ -95,12 +94,12 @@ struct {
 /* How frames leave by a device that the kernel has named. */
 struct route_way {
 	__u32 port;
-	__u16 vlan; /* as in struct route_hop */
+	__u16 vlan; /* as in struct next_hop */
 	__u8 xmit; /* frames may be redirected to the port */
 	__u8 linear_only;
 };
 
-/* By index of the device. Writer: routeplane. */
+/* Key: index of the device. Writer: routeplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -111,17 +110,17 @@ struct {
 
 /* What is the same for all packets. */
 struct route_state {
-	__u64 until4; /* CLOCK_MONOTONIC, ns, until when the mirror counts */
+	__u64 until4; /* when the mirror ceases to be valid: CLOCK_MONOTONIC, ns */
 	__u64 until6;
 	__u8 kernel4; /* leave this family to the kernel */
 	__u8 kernel6;
 	__u8 hash4; /* fib_multipath_hash_policy */
 	__u8 hash6;
 	__u8 full4; /* the kernel checks sources without rp_filter too */
-	__u8 rules4; /* some policy rules look at protocols or ports */
+	__u8 rules4; /* policy rules use protocols or ports */
 	__u8 rules6;
 	__u8 pad;
-	__u16 mtu4; /* the lowest MTU that a route sets itself, 0 for none */
+	__u16 mtu4; /* the lowest MTU that a route sets, 0 for none */
 	__u16 mtu6;
 	__u32 pad2;
 	struct bloom own; /* the addresses in route_own4 */

@@ -2,7 +2,7 @@
 #ifndef CULVERT_ROUTE_NEEDS_H
 #define CULVERT_ROUTE_NEEDS_H
 
-/* A device that IP packets come by: an interface, or a VLAN on one. */
+/* A device that IP packets come in by: an interface, or a VLAN device on one. */
 struct route_dev {
 	__u32 index; /* 0: not known */
 	__u16 mac[3] __attribute__((aligned(4)));

@@ -2,7 +2,7 @@
 #ifndef CULVERT_ROUTE_REASONS_H
 #define CULVERT_ROUTE_REASONS_H
 
-/* Why the IP router lets a packet go as it does: see core/reason.h. */
+/* The reasons of the IP router: see core/reason.h. */
 /* clang-format off */
 #define ROUTE_REASONS(R) \
 	R(FWD, ROUTE, "forwarded by the mirror") \
@@ -26,6 +26,6 @@
 	R(DROP, ROUTE_BLACKHOLE, "a route of type blackhole")
 /* clang-format on */
 
-#define ROUTE_ROOM 32 /* indexes in its block, more than it has reasons */
+#define ROUTE_ROOM 32 /* indexes reserved for its reasons */
 
 #endif

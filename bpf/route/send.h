@@ -18,7 +18,7 @@ static __always_inline void route_age4(void *ip)
 	*(__u8 *)(ip + 8) -= 1;
 }
 
-/* Cuts off what follows the packet, as the kernel does, but keeps the padding of a short frame. */
+/* Cuts off bytes behind the packet, as the kernel does, but keeps the padding of a short frame. */
 static __always_inline bool route_trim(struct xdp_md *ctx, struct packet *pkt)
 {
 	__u32 want = pkt->l3 + pkt->ip_len;
@@ -32,8 +32,8 @@ static __always_inline bool route_trim(struct xdp_md *ctx, struct packet *pkt)
 }
 
 /*
- * Writes the Ethernet header of the next hop, with its tag if it has one, and decrements the TTL. When it fails the
- * packet is unchanged.
+ * Writes the Ethernet header of the next hop, with its tag if it has one, and decrements the TTL. If it fails the
+ * packet is unchanged, except that padding may have been cut off.
  */
 static __always_inline int route_send(struct xdp_md *ctx, struct packet *pkt,
 				      const struct next_hop *hop)

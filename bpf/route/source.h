@@ -9,13 +9,17 @@
  * A packet that may fail one goes to the kernel, which decides.
  */
 
+/* Whether an address is this host's. */
 static __always_inline bool route_own(const struct route_state *st, __be32 addr)
 {
 	return bloom_has(&st->own, (__u32)addr * BLOOM_SPREAD) &&
 	       bpf_map_lookup_elem(&route_own4, &addr);
 }
 
-/* Whether the route back to the source is unicast, and if strict leads through the device that the packet came by. */
+/*
+ * Checks that the route back to the source is unicast and, if strict is set, leads through the device that the packet
+ * came in by.
+ */
 static __noinline int route_way_back(struct xdp_md *ctx, const struct packet *pkt, __u32 dev,
 				     bool strict, bool current)
 {
@@ -46,14 +50,15 @@ static __noinline int route_way_back(struct xdp_md *ctx, const struct packet *pk
 	}
 	answer = route_ask(ctx, pkt, dev, true, &fib);
 	/*
-	 * Of several routes back the kernel accepts any, but the lookup names one. As the answer is not certain, the
-	 * packet passes without a limit.
+	 * The kernel accepts any of several routes back, but the lookup gives only one. The result is not certain, so
+	 * the packet is passed and not punted: it then has no rate limit.
 	 */
 	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return PASS_ROUTE_KERNEL;
 	return !strict || fib.ifindex == dev ? REASON_NONE : PASS_ROUTE_KERNEL;
 }
 
+/* Checks the source of an IPv4 packet. */
 static __always_inline int route_source4(struct xdp_md *ctx, const struct packet *pkt,
 					 const struct route_dev *in, const struct route_state *st,
 					 bool current)
@@ -63,12 +68,15 @@ static __always_inline int route_source4(struct xdp_md *ctx, const struct packet
 	barrier_var(ip);
 	if (ip + 20 > pkt->data_end)
 		return PUNT_ROUTE_MALFORMED;
-	/* With rules, addresses may belong to one VRF only. */
+	/* With policy rules, an address may be this host's in one VRF only. The kernel decides then. */
 	if (route_own(st, LOAD32(ip + 12)))
 		return st->full4 ? PASS_ROUTE_KERNEL : PUNT_ROUTE_MARTIAN;
 	if (!(in->flags & (ROUTE_DEV_STRICT | ROUTE_DEV_LOOSE)) && !st->full4)
 		return REASON_NONE;
-	/* The kernel looks up the route back as if the packet came by lo. Rules may treat the two differently. */
+	/*
+	 * The kernel looks up the route back as if the packet had come in by lo. Policy rules may treat lo and the
+	 * device differently.
+	 */
 	if (in->flags & (ROUTE_DEV_STRICT | ROUTE_DEV_LOOSE) && st->full4)
 		return PASS_ROUTE_KERNEL;
 	return route_way_back(ctx, pkt, in->index, in->flags & ROUTE_DEV_STRICT, current);

@@ -11,7 +11,7 @@
  * and leaves the rest to the kernel.
  */
 
-/* The device the packet came in by, NULL if the kernel would not forward from there. */
+/* The device that the packet came in by, NULL if the kernel would not forward from there. */
 static __always_inline const struct route_dev *route_in(const struct packet *pkt)
 {
 	const struct route_dev *in = &pkt->port->route;
@@ -30,7 +30,7 @@ static __always_inline const struct route_dev *route_in(const struct packet *pkt
 	return in;
 }
 
-/* Destinations and sources that are never forwarded, whatever the tables say. */
+/* Returns the reason for a destination or a source that is never forwarded, whatever the tables say. */
 static __always_inline int route_check4(__be32 src, __be32 dst)
 {
 	__u8 s = src & 0xff, d = dst & 0xff;
@@ -56,7 +56,7 @@ static __always_inline int route_check6_dst(__u64 high)
 	return high ? REASON_NONE : PUNT_ROUTE_MARTIAN; /* loopback, mapped IPv4 addresses */
 }
 
-/* Sources that are never forwarded. Some of them may send to this host. */
+/* Returns the reason for a source that is never forwarded. Packets with such a source may be to this host. */
 static __always_inline int route_check6_src(__u64 high)
 {
 	if (high >> 54 == 0xfe80 >> 6 || high >> 56 == 0xff || !high)
@@ -65,8 +65,8 @@ static __always_inline int route_check6_src(__u64 high)
 }
 
 /*
- * The reason for a next hop that leads nowhere; REASON_NONE for one that forwards, or has to be looked up by the
- * kernel.
+ * Returns the reason for a next hop that leads nowhere; REASON_NONE for one that forwards, or that the kernel has to
+ * look up.
  */
 static __always_inline int route_hop_reason(__u8 action)
 {
@@ -89,7 +89,7 @@ static __always_inline int route_hop_reason(__u8 action)
 	return REASON_NONE;
 }
 
-/* Copies a next hop. One that is being written is left to the kernel's lookup. */
+/* Copies a next hop, and marks it as used. One that user space is writing is left to the kernel's lookup. */
 static __always_inline void route_read_hop(__u32 number, struct route_hop *to, __u32 used)
 {
 	struct route_hop *hop = bpf_map_lookup_elem(&route_hops, &number);
@@ -108,7 +108,10 @@ static __always_inline void route_read_hop(__u32 number, struct route_hop *to, _
 	to->used = used;
 }
 
-/* On a connected network the destination is the neighbor. The kernel is asked for one that is not known. */
+/*
+ * Finds the next hop on a connected network, where the destination is the neighbor. The kernel is asked for a neighbor
+ * that is not known.
+ */
 static __noinline void route_connected(const struct packet *pkt, struct route_hop *to)
 {
 	const void *ip = pkt->data + pkt->l3;
@@ -132,7 +135,7 @@ static __noinline void route_connected(const struct packet *pkt, struct route_ho
 		to->action = ROUTE_ASK;
 }
 
-/* Takes the next hop from the kernel's lookup. to has what the mirror knows. */
+/* Takes the next hop from the kernel's lookup. to has the next hop that the mirror has found. */
 static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *pkt,
 				      const struct route_state *st, __u32 dev, struct route_hop *to)
 {
@@ -151,7 +154,7 @@ static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *p
 	return route_fib_hop(&fib, to);
 }
 
-/* Finds the next hop of a packet that Linux would forward, or the reason why there is none. */
+/* Finds the next hop of a packet that Linux would forward, or returns the reason why there is none. */
 static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 				      const struct route_dev *in, const struct route_state *st,
 				      struct route_hop *hop, bool *asked)
@@ -200,7 +203,8 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 		reason = route_check6_src(src_high);
 	*asked = !current || hop->action == ROUTE_ASK || hop->action == ROUTE_CONNECTED;
 	/*
-	 * Such a source may send to this host, and without the mirror it is not known which packets are to this host.
+	 * The packet may be to this host, and its source may send to this host. Only a valid mirror tells which packets
+	 * are to this host.
 	 */
 	if (reason)
 		return *asked ? PASS_ROUTE_KERNEL : reason;
@@ -224,7 +228,10 @@ static __always_inline int route_no_fwd(const struct packet *pkt)
 	return pkt->no_fwd_reason == NO_FWD_OPTIONS ? PUNT_ROUTE_OPTIONS : PUNT_ROUTE_MALFORMED;
 }
 
-/* The reason for a packet that is not forwarded whatever its destination. It is limited unless it is to this host. */
+/*
+ * Returns the reason for a packet that must not be forwarded whatever its destination. A packet to this host is passed.
+ * Any other is punted, which has a rate limit.
+ */
 static __always_inline int route_no_fwd_reason(struct packet *pkt)
 {
 	const void *ip = pkt->data + pkt->l3;
@@ -248,7 +255,7 @@ static __always_inline int route_no_fwd_reason(struct packet *pkt)
 	return hop && hop->action == ROUTE_LOCAL ? PASS_ROUTE_LOCAL : route_no_fwd(pkt);
 }
 
-/* Neighbor discovery (RFC 4861). The kernel may answer for another (proxy_ndp). */
+/* Whether a packet is neighbor discovery (RFC 4861). The kernel may answer for another host (proxy_ndp). */
 static __always_inline bool route_discovery(const struct packet *pkt)
 {
 	const void *l4 = pkt->data + pkt->l3 + 40;
@@ -283,7 +290,7 @@ static __always_inline int route(struct xdp_md *ctx, struct packet *pkt)
 	return reason ?: (asked ? FWD_ROUTE_FIB : FWD_ROUTE);
 }
 
-/* REASON_NONE for anything but an IP packet to this interface. */
+/* The stage. Returns REASON_NONE for anything but an IP packet to this interface. */
 static __always_inline int route_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	if (!route_on || !pkt->port || !pkt->ip)

@@ -5,8 +5,8 @@
 #include "core/compiler.h"
 
 /*
- * AES-128 (FIPS 197) of one block with tables, made for the MAC of a SCION hop field: that is
- * AES-CMAC (RFC 4493) of exactly one block, so AES(K, block ^ K1), cut to 6 bytes.
+ * AES-128 (FIPS 197) of one block by table lookups, for the MAC of SCION hop fields. That MAC is AES-CMAC (RFC 4493) of
+ * exactly one block, AES(K, block ^ K1), truncated to 6 bytes.
  *
  * Columns are little-endian words: byte r of a column is in bits 8r to 8r+7.
  */
@@ -16,16 +16,16 @@ const volatile __u32 aes_te[4][256];
 
 struct aes_cmac_key {
 	/*
-	 * Round keys. K1 is added to the first one, as both are added to the block. The second one holds the lookups
-	 * of the five bytes that are 0 in every block (see aes_cmac).
+	 * Round keys. The first one includes K1, because both are XORed with the block. The second one includes the
+	 * lookups of the five bytes that are 0 in every block (see aes_cmac).
 	 */
 	__u32 rk[44];
-	__u64 id; /* never twice the same for different keys; 0: no key */
+	__u64 id; /* different for different keys; 0: no key */
 };
 
 /*
- * aes_te[row][byte row of x]. The table's address is added to the index by hand: clang copies the address first,
- * which makes a tenth of all instructions.
+ * aes_te[row][byte row of x]. The table's address is added to the index in assembly. clang would copy the address
+ * first, which is a tenth of all instructions.
  */
 static __always_inline __u32 aes_lookup(const void *te, __u64 x, const int row)
 {
@@ -69,7 +69,7 @@ __noinline __u64 aes_cmac(const struct aes_cmac_key *key, __u32 s0, __u32 s1, __
 	s1 ^= k[1];
 	s2 ^= k[2];
 	s3 ^= k[3];
-	/* The bytes left out depend on the key alone; their share is in k[4] to k[7]. */
+	/* The lookups of the bytes that are 0 depend on the key alone. k[4] to k[7] include them. */
 	t0 = aes_lookup(te, s1, 1) ^ aes_lookup(te, s2, 2) ^ k[4];
 	t1 = aes_lookup(te, s1, 0) ^ aes_lookup(te, s2, 1) ^ aes_lookup(te, s0, 3) ^ k[5];
 	t2 = aes_lookup(te, s3, 1) ^ aes_lookup(te, s0, 2) ^ aes_lookup(te, s1, 3) ^ k[6];

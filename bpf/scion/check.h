@@ -7,8 +7,8 @@
 #include "path.h"
 
 /*
- * The checks of the reference router, one function each, named as in router/dataplane.go. They answer REASON_NONE
- * when the packet may go on.
+ * The checks of the reference router, one function each, named as in router/dataplane.go. They return REASON_NONE if
+ * the packet may go on.
  */
 
 static __always_inline struct scion_iface *scion_iface(__u32 id)
@@ -37,7 +37,10 @@ static __always_inline int scion_check_ingress(struct scion *s, const struct sci
 	return REASON_NONE;
 }
 
-/* The reference reads into 9000 bytes less 512 for its own headers, and refuses what is cut off. */
+/*
+ * The reference's buffer has 9000 bytes, of which 512 are for headers that it writes. It refuses packets that are
+ * longer than the rest.
+ */
 #define SCION_MAX_LEN 8488
 
 static __always_inline int scion_check_length(struct scion *s)
@@ -48,8 +51,8 @@ static __always_inline int scion_check_length(struct scion *s)
 }
 
 /*
- * Traffic from inside that claims to have entered the AS elsewhere has to come over the sibling
- * that owns the interface it claims to have entered by.
+ * A packet from inside may claim to have entered the AS at another router. Then it has to come from the sibling that
+ * owns the interface that it claims to have entered by.
  */
 static __always_inline int scion_check_transit_src(struct scion *s, const struct scion_ingress *in)
 {
@@ -68,7 +71,7 @@ static __always_inline int scion_check_transit_src(struct scion *s, const struct
 		void *meta = s->hdr + s->meta_off;
 		void *info, *hop;
 
-		/* always true, but the verifier does not know the bounds any more */
+		/* The masks change nothing. They give the verifier bounds, which it does not know any more. */
 		barrier_var(info_off);
 		barrier_var(hop_off);
 		info = meta + (info_off & 0x1f);
@@ -114,7 +117,7 @@ static __always_inline int scion_check_src_host(struct scion *s)
 
 	if (scion_src_ia(s) != scion_local_ia || scion_src_type(s) == ADDR_IP4)
 		return REASON_NONE;
-	/* A service is no host. The reference's process ends over such a packet. */
+	/* A service address is no host address. Such a packet terminates the reference's process. */
 	if (scion_src_type(s) == ADDR_SVC)
 		return DROP_SCION_SRC_SERVICE;
 	if (scion_src_type(s) != ADDR_IP6)
@@ -134,7 +137,10 @@ static __always_inline int scion_check_mac(struct scion *s)
 	return hop_verify(&h) ? REASON_NONE : PUNT_SCION_MAC;
 }
 
-/* Which interface pairs may follow each other inside a segment, and where segments switch. */
+/*
+ * Checks whether a packet may go from an interface of type in to one of type out, inside a segment, or if xover is set,
+ * where segments switch.
+ */
 static __always_inline int scion_check_link_types(__u32 in, __u32 out, bool xover)
 {
 	if (!xover) {

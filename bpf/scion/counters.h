@@ -5,8 +5,9 @@
 #include "send.h"
 
 /*
- * Size class of the reference's metrics: the number of bits of the length, 6 to 14, here 0 to 8. One word has the
- * classes of multiples of 64 bytes, the other those of multiples of 1024 bytes, four bits each.
+ * The size class of the reference's metrics: the number of bits of the length, 6 to 14, as 0 to 8. Each constant is a
+ * table with four bits for an entry: the first has the classes of multiples of 64 bytes, the second those of multiples
+ * of 1024 bytes.
  */
 static __always_inline __u32 size_class(__u32 len)
 {
@@ -17,7 +18,7 @@ static __always_inline __u32 size_class(__u32 len)
 	return SIZE_CLASSES - 1;
 }
 
-/* The traffic type of each reason to forward, four bits each, in their order. */
+/* The traffic type of each reason to forward, four bits each, in the order of the reasons. */
 #define TRAFFIC_OF_FWD                                                      \
 	(TRAFFIC_BR_TRANSIT | TRAFFIC_OUT << 4 | TRAFFIC_OUT_TRANSIT << 8 | \
 	 TRAFFIC_IN_TRANSIT << 12 | TRAFFIC_IN << 16)
@@ -28,7 +29,7 @@ _Static_assert(FWD_SCION_OUT == FWD_SCION_BR_TRANSIT + 1 &&
 		       FWD_SCION_IN == FWD_SCION_BR_TRANSIT + 4,
 	       "TRAFFIC_OF_FWD has another order");
 
-/* Counts a packet that ends here, so reason is no punt. The slow path counts what it gets. */
+/* Counts a packet that ends here; reason is no punt. The slow path counts the packets that it gets. */
 static __always_inline void scion_count(const struct scion_packet *p, int reason)
 {
 	__u32 class = size_class(p->len);

@@ -6,10 +6,10 @@
 
 #include "path.h"
 
-/* A bit for each UDP port, host order, at which links of the SCION router end. */
+/* A bit for each UDP port, host order. It is set if a link of the SCION router uses the port. */
 const volatile __u64 scion_udp_ports[1024];
 
-/* A secret: without it nobody can predict which flows meet on a CPU. */
+/* A secret. Without it nobody can predict which flows share a CPU. */
 #define FLOW_WORDS 7
 const volatile __u32 flow_key[2 * FLOW_WORDS];
 
@@ -19,15 +19,16 @@ static __always_inline __u64 flow_word(const __u32 i, __u64 w)
 }
 
 /*
- * What is hashed of the SCION header: the part in front of the hosts, and the two hosts, which have 32 bytes at most.
+ * The bytes of the SCION header that are hashed: the part in front of the hosts, and the two hosts, which have 32 bytes
+ * at most.
  */
 #define FLOW_HOSTS (SCION_CMN_LEN + 16)
 #define FLOW_LEN (FLOW_HOSTS + 32)
 
 /*
- * The flow as the reference chooses its processor by it (computeProcID): flow ID and address header. The outer
- * addresses are those of two routers and say nothing. A header with a path is never shorter than FLOW_LEN, so all
- * packets of a flow are hashed in the same way.
+ * Hashes the fields by which the reference selects a processor (computeProcID): flow ID and address header. The outer
+ * addresses are those of two routers and do not distinguish flows. A header with a path is never shorter than FLOW_LEN,
+ * so all packets of a flow are hashed in the same way.
  */
 static __always_inline __u64 flow_hash(const void *scn)
 {
@@ -52,7 +53,7 @@ static __always_inline __u64 flow_hash(const void *scn)
 	return h ^ h >> 32;
 }
 
-static __always_inline bool scion_port_of_ours(__be16 dport)
+static __always_inline bool scion_port_has_link(__be16 dport)
 {
 	__u32 port = bpf_ntohs(dport);
 
@@ -82,16 +83,16 @@ static __always_inline const void *flow_scion(const void *data, const void *data
 		return NULL;
 	}
 	if (udp + sizeof(struct udphdr) + FLOW_LEN > data_end ||
-	    !scion_port_of_ours(LOAD16(udp + 2)))
+	    !scion_port_has_link(LOAD16(udp + 2)))
 		return NULL;
-	/* Packets with other paths, BFD's among them, are for the slow path, and must not wait in a queue. */
+	/* Packets with other paths, among them those of BFD, are for the slow path and must not wait in a queue. */
 	if (LOAD8(udp + sizeof(struct udphdr) + 8) != PATH_SCION)
 		return NULL;
 	return udp + sizeof(struct udphdr);
 }
 
 /*
- * The flow of a packet that the stage may forward; false for any other packet. The lower half of the hash is the
+ * Hashes the flow of a packet that the stage may forward. False for any other packet. The lower half of the hash is the
  * better one.
  */
 static __always_inline bool scion_flow_hash(const void *data, const void *data_end, __u64 *hash)

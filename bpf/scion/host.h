@@ -18,8 +18,8 @@ enum scmp_type {
 #define SCMP_TRACEROUTE_LEN 24
 
 /*
- * The underlay port of the end host, host order (dstScionPort, getDstPortSCMP). It is the same number as SCION's
- * port. It is negative when the first header does not tell it.
+ * Returns the underlay port of the end host, host order (dstScionPort, getDstPortSCMP). It is the same number as the
+ * port in the SCION packet. It is negative if the first header behind the extension headers does not have it.
  */
 static __always_inline int scion_host_port(struct scion *s)
 {
@@ -50,7 +50,7 @@ static __always_inline int scion_host_port(struct scion *s)
 	}
 }
 
-/* Delivery to an end host of this AS (resolveInbound). */
+/* Delivers a packet to an end host of this AS (resolveInbound). */
 static __always_inline int scion_inbound(struct scion *s, struct scion_packet *p)
 {
 	void *dst = s->hdr + SCION_HOST_OFF;
@@ -81,7 +81,7 @@ static __always_inline int scion_inbound(struct scion *s, struct scion_packet *p
 	port = scion_host_port(s);
 	if (port < 0)
 		return PUNT_SCION_L4;
-	/* SCION header specification; the reference leaves this out (see docs/scion.md). */
+	/* By the SCION header specification. The reference leaves this out (see docs/scion.md). */
 	if (port < scion_port_first || port > scion_port_last)
 		port = SCION_ENDHOST_PORT;
 	p->to_host = true;

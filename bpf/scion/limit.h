@@ -6,11 +6,11 @@
 
 #include "path.h"
 
-/* Domains: services of the AS by the slot of their interface, then links by their index. */
+/* Domains: first those of the services of the AS, by the slot of their interface, then those of links, by index. */
 #define DOMAIN_SERVICES DOMAIN_STAGES
 #define DOMAIN_LINKS (DOMAIN_SERVICES + MAX_PORTS)
 
-/* Whether a datagram comes from a service of the AS, by its outer source. */
+/* Whether a datagram comes from a service of the AS. Its outer source tells. */
 static __always_inline bool scion_from_service(struct xdp_md *ctx, const struct scion_packet *p)
 {
 	void *data = (void *)(long)ctx->data;
@@ -32,9 +32,9 @@ static __always_inline bool scion_from_service(struct xdp_md *ctx, const struct 
 }
 
 /*
- * The domain that is charged for a punt. Each neighbor AS and each sibling has its own. What comes from inside is
- * charged by interface, and there the services of the AS apart from its other hosts. hosts is the domain of the hosts
- * behind the ingress interface. It is not inlined, because only punts come here.
+ * The domain that is charged for a punt. Each neighbor AS and each sibling has its own. Packets from inside are charged
+ * to their interface. There the services of the AS have a domain apart from the other hosts. hosts is the domain of the
+ * hosts behind the ingress interface. The function is not inlined, because only punts come here.
  */
 static __noinline __u32 scion_domain(struct xdp_md *ctx, struct scion_packet *p, __u32 hosts)
 {

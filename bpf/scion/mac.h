@@ -28,14 +28,17 @@ struct hop_mac {
 
 #define HOP_CACHE_SIZE 4096
 
-/* A hop field that has been verified, and the key that it was verified with. All of it has to match. */
+/* A hop field that has been verified, and the ID of the key that it was verified with. All of it has to match. */
 struct hop_cache_entry {
 	__u64 block[2];
 	__u64 mac;
 	__u64 key_id;
 };
 
-/* Direct mapped by the MAC, which is as good as random. Writer: the programs. */
+/*
+ * A direct-mapped cache of verified hop fields. Key: the MAC modulo HOP_CACHE_SIZE; a MAC is as good as random. Writer:
+ * the programs.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, HOP_CACHE_SIZE);
@@ -44,8 +47,8 @@ struct {
 } hop_cache SEC(".maps");
 
 /*
- * Block and MAC of the hop field at hop under the info field at info, with segid (as it stands in
- * memory) in place of the info field's own. Layout: scionproto pkg/slayers/path, MACInput.
+ * Returns block and MAC of the hop field at hop under the info field at info. segid, as it stands in memory, replaces
+ * the SegID of the info field. Layout: scionproto pkg/slayers/path, MACInput.
  */
 static __always_inline struct hop_mac hop_mac_input(void *info, void *hop, __u16 segid)
 {
@@ -66,7 +69,10 @@ static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *
 
 	if (!key)
 		return false;
-	/* The ID is read once. The key may be exchanged meanwhile: then nothing may be cached under the new ID. */
+	/*
+	 * The ID is read once, because user space may replace the key meanwhile. Nothing may be cached under the new ID
+	 * then.
+	 */
 	id = *(volatile __u64 *)&key->id;
 	if (!id)
 		return false;
@@ -100,7 +106,7 @@ static __always_inline bool hop_verify(const struct hop_mac *h)
 		return false;
 	cached = e->mac == h->mac && e->block[0] == (h->s0 | (__u64)h->s1 << 32) &&
 		 e->block[1] == (h->s2 | (__u64)h->s3 << 32);
-	/* a loop over SCION_KEYS, written out for the verifier */
+	/* a loop over SCION_KEYS, unrolled for the verifier */
 	return hop_verify_under(0, h, e, cached) || hop_verify_under(1, h, e, cached);
 }
 

@@ -37,17 +37,17 @@ enum traffic {
 /* What is fixed at load time. */
 const volatile bool scion_on;
 const volatile bool scion_skip_mac; /* for the bench alone */
-const volatile bool scion_use_fib; /* no process keeps the next hops */
+const volatile bool scion_use_fib; /* no process keeps the next hops up to date: ask the kernel */
 const volatile __be64 scion_local_ia;
 const volatile bool scion_internal_v6;
-const volatile __u32 scion_internal_counters; /* as struct scion_link's */
+const volatile __u32 scion_internal_counters; /* as in struct scion_link */
 const volatile __be16 scion_internal_port;
 const volatile __be32 scion_internal_addr[4]; /* as struct ip_addr */
 /* Dispatched ports, host order, both included; first > last means none. */
 const volatile __u16 scion_port_first;
 const volatile __u16 scion_port_last;
 
-/* Addresses and ports of a datagram as it comes in. One link has one such pair. */
+/* Addresses and ports of a datagram as it comes in. Each link has one pair. */
 struct scion_pair4 {
 	__be32 saddr;
 	__be32 daddr;
@@ -62,7 +62,7 @@ struct scion_pair6 {
 	__be16 dport;
 };
 
-/* External and sibling links by the addresses their datagrams carry. Writer: scionplane. */
+/* External and sibling links, by the addresses and ports of their datagrams. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -82,7 +82,7 @@ struct scion_iface {
 	__u32 type; /* enum link_type */
 };
 
-/* Every interface of the AS by its ID. Writer: scionplane. */
+/* Interfaces of the AS. Key: interface ID. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -91,8 +91,8 @@ struct {
 } scion_ifaces SEC(".maps");
 
 /*
- * The outer header of a link with the lengths and checksums left 0, for one store after another.
- * The internal link has no destination.
+ * A link. Its outer header is ready to be copied; lengths and checksums in it are 0. The header of the internal link
+ * has no destination.
  */
 struct scion_link {
 	__u8 ip[48]; /* IP and UDP */
@@ -110,7 +110,7 @@ struct scion_link {
 	__u32 seq; /* of hop, see core/seqcount.h */
 };
 
-/* By link index. Writer: scionplane. */
+/* Key: link index. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -119,8 +119,8 @@ struct {
 } scion_links SEC(".maps");
 
 /*
- * Interfaces by which no datagrams of a link may come: a bit for each slot, from the lowest. By link index. Writer:
- * scionplane.
+ * The interfaces by which datagrams of a link must not come in: the bit of an interface is its slot - 1. Key: link
+ * index. Writer: scionplane.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -130,8 +130,8 @@ struct {
 } scion_refused SEC(".maps");
 
 /*
- * An end host. One whose next hop has no port is reached by the kernel alone: it is this host, or behind a device
- * that the data plane is not on.
+ * An end host. If its next hop has no port, only the kernel reaches the host: it is this host, or behind a device that
+ * the data plane is not on.
  */
 struct scion_host {
 	struct next_hop hop;
@@ -139,10 +139,10 @@ struct scion_host {
 	__u32 pad;
 };
 
-/* The unit is about a second: short enough to tell hosts in use from others, and so long that the store is rare. */
+/* The unit is about a second. It is short enough to tell hosts in use from others, and so long that stores are rare. */
 #define HOST_USED_SHIFT 30
 
-/* End hosts of the AS. Writer: scionplane; of used: the programs. */
+/* End hosts of the AS. Writer: scionplane. Writer of used: the programs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -154,7 +154,7 @@ struct {
 /* Whether the AS has services whose addresses are known. */
 const volatile bool scion_services_on;
 
-/* Hosts with services of the AS, above all its control service. Writer: scionplane. */
+/* Addresses of hosts with services of the AS, above all its control service. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -168,12 +168,12 @@ struct {
 	__uint(max_entries, 65536);
 } scion_wanted SEC(".maps");
 
-/* What the reference router counts for each link. Writer: the programs. */
+/* What the reference router counts for each link. Key: the link's counters. Writer: the programs. */
 struct scion_counters {
 	struct counter in[SIZE_CLASSES];
 	struct counter out[TRAFFIC_COUNT][SIZE_CLASSES];
-	__u64 dropped[SIZE_CLASSES]; /* as invalid */
-	__u64 limited[SIZE_CLASSES]; /* because the slow path is busy */
+	__u64 dropped[SIZE_CLASSES]; /* invalid packets */
+	__u64 limited[SIZE_CLASSES]; /* punts over their rate */
 };
 
 struct {

@@ -22,7 +22,7 @@ enum scion_path_type {
 	PATH_EPIC,
 };
 
-/* Next headers that the reference takes from a socket (udpip computeProcID). */
+/* Next headers that the reference accepts from a socket (udpip computeProcID). */
 enum scion_protocol {
 	L4_TCP = 6,
 	L4_UDP = 17,
@@ -46,20 +46,20 @@ enum scion_addr_type {
 #define HOP_EGRESS_ALERT 0x1
 #define HOP_INGRESS_ALERT 0x2
 
-/* A word of an info field that changes. If none does, from and to are equal and off is 0. */
+/* A change of a word of an info field. Without a change from and to are equal and off is 0. */
 struct scion_change {
 	__u32 off; /* from the path meta header */
 	__be32 from;
 	__be32 to;
 };
 
-/* A datagram of a link, as it is handed between the functions that the verifier checks by themselves. */
+/* A datagram of a link, as global functions pass it to each other. The verifier checks each of these once. */
 struct scion_packet {
 	__u64 recent; /* CLOCK_REALTIME, ns, at most a tick old */
 	struct ip_addr dst; /* to_host only */
 	struct scion_ingress in;
 	__u32 len; /* SCION header and payload, bytes */
-	__u32 link; /* to leave by */
+	__u32 link; /* index of the link that it leaves by */
 	__u32 out_counters; /* of that link, in scion_traffic */
 	__u16 check; /* of the outer UDP header */
 	__u8 v6; /* of the outer IP header */
@@ -90,7 +90,7 @@ struct scion {
 };
 
 /*
- * Fields are read where they are needed. A load from the packet costs no more than one from the stack, and registers
+ * These read fields where they are needed. A load from the packet costs no more than one from the stack, and registers
  * are few.
  */
 static __always_inline __be64 scion_dst_ia(const struct scion *s)
@@ -162,7 +162,7 @@ static __always_inline int scion_skip_ext(struct scion *s, __u8 class)
 static __always_inline int scion_other_path(struct xdp_md *ctx, const struct scion_packet *p,
 					    struct scion *s, __u8 type)
 {
-	/* Hosts of the AS have no session. Their packets must not use up the rate of the sessions. */
+	/* Hosts of the AS have no BFD session. Their packets must not use up the rate of the sessions. */
 	if (s->l4 == L4_BFD && p->in.link && (type == PATH_EMPTY || type == PATH_ONEHOP))
 		return scion_check_bfd(ctx, s->hdr + s->hdr_len, p->in.link, p->v6);
 	switch (type) {
@@ -180,7 +180,7 @@ static __always_inline int scion_other_path(struct xdp_md *ctx, const struct sci
 	}
 }
 
-/* Common and address header, extension headers (slayers.SCION, DecodeFromBytes). */
+/* Reads the common header, the address header and the extension headers (slayers.SCION, DecodeFromBytes). */
 static __always_inline int scion_decode(struct xdp_md *ctx, const struct scion_packet *p,
 					struct scion *s)
 {
@@ -211,7 +211,7 @@ static __always_inline int scion_decode(struct xdp_md *ctx, const struct scion_p
 	return scion_skip_ext(s, SCION_E2E);
 }
 
-/* Points s at the fields of a position on its path. The caller has checked that they exist. */
+/* Points s to the info and hop field of a position on its path. The caller has checked that they are on the path. */
 static __always_inline int scion_seek(struct scion *s, const struct path_pos *at)
 {
 	void *meta = s->hdr + s->meta_off;
@@ -225,7 +225,7 @@ static __always_inline int scion_seek(struct scion *s, const struct path_pos *at
 	return REASON_NONE;
 }
 
-/* Path meta header and current fields (scion.Base DecodeFromBytes, parsePath, determinePeer). */
+/* Reads the path meta header and the current fields (scion.Base DecodeFromBytes, parsePath, determinePeer). */
 static __always_inline int scion_path(struct scion *s)
 {
 	void *meta = s->hdr + s->meta_off;

@@ -13,22 +13,22 @@ enum path_pos_flags {
 	PATH_POS_OUTSIDE = 1 << 0, /* the current info or hop field is not on the path */
 	PATH_POS_WRONG_INFO = 1 << 1, /* the current hop field belongs to another info field */
 	PATH_POS_LONE_HOP = 1 << 2, /* a segment of one hop, as only peering paths have */
-	PATH_POS_NO_PEERING = 1 << 3, /* not two segments, as peering paths have */
+	PATH_POS_NO_PEERING = 1 << 3, /* the path has not two segments, as peering paths have */
 	PATH_POS_AT_PEERING = 1 << 4, /* where a peering path crosses the peering link */
 	PATH_POS_FIRST = 1 << 5,
 	PATH_POS_LAST = 1 << 6,
 	PATH_POS_SWITCH = 1 << 7, /* the next hop field is of the next segment */
-	PATH_POS_SWITCHED = 1 << 8, /* the last hop field was of the segment before */
+	PATH_POS_SWITCHED = 1 << 8, /* the previous hop field is of the previous segment */
 };
 
 /*
- * What the path meta header, a single word, says: where on its path a packet is, and where its fields are. Offsets
- * are from the meta header; lengths and offsets are in bytes.
+ * What follows from the path meta header, a single word: where on its path a packet is, and where the current fields
+ * are. Offsets are from the meta header. Lengths and offsets are in bytes.
  */
 struct path_pos {
 	__be32 meta;
 	__be32 next; /* the meta header for the next hop, without reserved bits */
-	__u16 len; /* of the path; 0: entry not in use; more than any header if it is malformed */
+	__u16 len; /* of the path; 0: entry not in use; PATH_POS_MALFORMED is more than any header has */
 	__u16 flags;
 	__u16 hop_off;
 	__u16 info_off;
@@ -38,8 +38,8 @@ struct path_pos {
 #define PATH_POS_MALFORMED 0xffff
 
 /*
- * Positions seen lately, direct mapped. Paths of the same shape share positions, so that a few serve most traffic.
- * Writer: the programs.
+ * A direct-mapped cache of positions. Paths of the same shape share positions, so a few serve most traffic. Key: hash
+ * of the meta header. Writer: the programs.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -49,8 +49,8 @@ struct {
 } path_positions SEC(".maps");
 
 /*
- * Works out a position (scion.Base DecodeFromBytes, IncPath; router determinePeer). It is global, so that the
- * verifier checks it once and not in each state of its callers. It returns 0.
+ * Works out a position (scion.Base DecodeFromBytes, IncPath; router determinePeer). It is global, so that the verifier
+ * checks it once, and not in each state of its callers. Returns 0.
  */
 __noinline int path_pos_fill(struct path_pos *at, __be32 meta)
 {
@@ -95,7 +95,7 @@ __noinline int path_pos_fill(struct path_pos *at, __be32 meta)
 	return 0;
 }
 
-/* The position that a meta header stands for. */
+/* Returns the position that a meta header stands for. */
 static __always_inline struct path_pos *path_pos(__be32 meta)
 {
 	/* Fibonacci hashing: the high bits of the product depend on all of the word. */

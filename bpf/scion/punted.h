@@ -6,8 +6,8 @@
 #include "send.h"
 
 /*
- * Follows up on a punt of any stage. A host that has not been found yet is asked for. A SCION packet over its rate is
- * counted, because it ends here.
+ * Handles a punt of any stage. For a packet to an unknown end host, it asks user space to find the host. A SCION packet
+ * over its rate is counted, because it ends here.
  */
 static __always_inline void scion_punted(struct xdp_md *ctx, __u32 reason)
 {

@@ -2,7 +2,7 @@
 #ifndef CULVERT_SCION_REASONS_H
 #define CULVERT_SCION_REASONS_H
 
-/* Why the SCION router lets a packet go as it does: see core/reason.h. */
+/* The reasons of the SCION router: see core/reason.h. */
 /* clang-format off */
 #define SCION_REASONS(R) \
 	R(PUNT, SCION_MALFORMED, "the SCION header does not decode") \
@@ -45,6 +45,6 @@
 	R(FWD, SCION_IN, "from another AS to a host of this AS")
 /* clang-format on */
 
-#define SCION_ROOM 48 /* indexes in its block, more than it has reasons */
+#define SCION_ROOM 48 /* indexes reserved for its reasons */
 
 #endif

@@ -13,7 +13,7 @@
 #define AF_INET6 10
 #endif
 
-/* What does not fit on the stack. */
+/* Data that does not fit on the stack. */
 struct scion_scratch {
 	struct scion_packet p;
 	struct wall_clock clock;
@@ -30,8 +30,9 @@ struct {
 } scion_scratch SEC(".maps");
 
 /*
- * The kernel's answer for a next hop that is not known. It is asked only where no process looks for next hops.
- * Forwarding has to be on, and the way out has to lead through an interface of the data plane.
+ * Returns the next hop that the kernel's FIB gives, for one that is not known. The kernel is asked only where no
+ * process keeps the next hops up to date. Forwarding has to be on, and the route has to lead through an interface of
+ * the data plane.
  */
 static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_link *l, __u32 l4_len,
 					     const struct ip_addr *dst)
@@ -66,19 +67,19 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 	if (!port || !port->slot || !port->xmit)
 		return NULL;
 	m->hop.port = m->fib.ifindex;
-	m->hop.mtu = 0xffff; /* the lookup has compared the length with it */
+	m->hop.mtu = 0xffff; /* the lookup has compared the length with the MTU */
 	m->hop.linear_only = false;
 	copy(m->hop.dmac, m->fib.dmac, 6);
 	copy(m->hop.smac, m->fib.smac, 6);
 	return &m->hop;
 }
 
-/* The part of a checksum that takes the old outer addresses and ports out of it (RFC 1624). */
+/* The sum that removes the old outer addresses and ports from a checksum (RFC 1624). */
 static __always_inline __u64 scion_old_sum(void *data, void *data_end, bool v6)
 {
 	__u64 sum;
 
-	/* The frame was checked to be that long, but older verifiers do not connect that with this test of v6. */
+	/* The frame is that long. Older verifiers do not connect the earlier check with this test of v6. */
 	barrier_var(data);
 	if (data + OUTER_IPV4 > data_end)
 		return 0;
@@ -93,7 +94,7 @@ static __always_inline __u64 scion_old_sum(void *data, void *data_end, bool v6)
 	return (__u16)~csum_fold(sum);
 }
 
-/* The new UDP checksum from the old one (RFC 1624). 0 stands for none and stays 0. */
+/* Returns the new UDP checksum, from the old one (RFC 1624). 0 stands for none and stays 0. */
 static __always_inline __u16 scion_udp_check(void *data, const struct scion_packet *p,
 					     const struct scion_link *l, bool was_v6, bool v6,
 					     bool to_host, void *data_end)
@@ -151,7 +152,7 @@ static __always_inline void scion_write_ipv6(void *ip, const struct scion_packet
 	STORE16(ip + 46, check);
 }
 
-/* Copies the next hop. Returns the reason if there is none now. */
+/* Copies the next hop. Returns REASON_NONE, or the reason if there is none now. */
 static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packet *p,
 					  struct scion_link *l, struct next_hop *copy)
 {
@@ -163,11 +164,12 @@ static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packe
 		struct ip_addr dst = p->dst;
 		struct scion_host *host;
 
-		host = bpf_map_lookup_elem(&scion_hosts, &dst); /* Linux 6.1 takes no key from *p */
+		/* The verifier of 6.1 takes keys from the stack only. */
+		host = bpf_map_lookup_elem(&scion_hosts, &dst);
 		if (host) {
 			__u32 used = p->recent >> HOST_USED_SHIFT;
 
-			/* A store for each packet would make the CPUs wait for the cache line. */
+			/* Storing it for each packet would make the CPUs wait for the cache line. */
 			if (*(volatile __u32 *)&host->used != used)
 				*(volatile __u32 *)&host->used = used;
 		}
@@ -178,7 +180,10 @@ static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packe
 		hop = scion_fib(ctx, l, p->len + sizeof(struct udphdr), &p->dst);
 	if (!hop)
 		return missing;
-	/* The counter is the link's. A host's next hop never changes in place: user space replaces the element. */
+	/*
+	 * The counter is that of the link's next hop. A host's next hop never changes in place, because user space
+	 * replaces the element.
+	 */
 	seq = seq_begin(&l->seq);
 	*copy = *hop;
 	if (!copy->port || !seq_same(&l->seq, seq))
@@ -187,9 +192,9 @@ static __always_inline int scion_next_hop(struct xdp_md *ctx, struct scion_packe
 }
 
 /*
- * Writes the outer header and the changes of the path. For the most common kind of packet it is inlined with
- * constants and has no more branches. Nothing is written before the headroom is there, so a packet that cannot leave
- * stays as it came.
+ * Writes the outer header and the changes of the path. Returns the interface, or a negative reason. For the most common
+ * kind of packet it is inlined with constants, and clang removes the other branches. It writes nothing before it has
+ * the headroom, so a packet that cannot leave is unchanged.
  */
 static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_packet *p,
 					 const struct scion_link *l, const struct next_hop *hop,

@@ -7,17 +7,17 @@
 #include <bpf/bpf_helpers.h>
 
 /*
- * The filter on the slow path's UDP sockets. A socket gets what is sent to its address by any interface, and also
- * what the program on an interface does not handle: IP fragments, options, tags, and whatever comes by interfaces
- * without the program.
+ * The filter of the slow path's UDP sockets. A socket gets packets to its address that come in by any interface. These
+ * include packets that the program on an interface does not handle: IP fragments, packets with options or tags, and
+ * whatever comes in by interfaces without the program.
  */
 
-/* The link of a socket, by the socket's cookie. Writer: scionplane. */
+/* The link of a socket. Key: the socket's cookie. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries,
-	       65536); /* a process that retries keeps the sockets of earlier attempts */
+	/* A process that tries again keeps the sockets of earlier attempts. */
+	__uint(max_entries, 65536);
 	__type(key, __u64);
 	__type(value, __u32);
 } socket_links SEC(".maps");
@@ -27,7 +27,7 @@ struct socket_device {
 	__u32 ifindex;
 };
 
-/* The devices that are named for each link. Writer: scionplane. */
+/* Devices of a link. socket_except tells what they mean. Writer: scionplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -36,7 +36,10 @@ struct {
 	__type(value, __u8);
 } socket_devices SEC(".maps");
 
-/* By link: whether datagrams may come by all devices except for those (1), or by those only (0). Writer: scionplane. */
+/*
+ * 1: datagrams may come in by all devices except those in socket_devices; 0: by those only. Key: link. Writer:
+ * scionplane.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -45,12 +48,12 @@ struct {
 } socket_except SEC(".maps");
 
 struct socket_drops {
-	__u64 interface; /* came by the wrong interface */
+	__u64 interface; /* came in by the wrong interface */
 	__u64 service; /* a service of the AS as source */
 	__u64 bfd; /* BFD with a TTL below the minimum */
 };
 
-/* By link. Writer: the program. */
+/* Key: link. Writer: the program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -78,8 +81,8 @@ const volatile __u8 socket_bfd_min_ttl; /* or hop limit; 0: any */
 #define IPV6_HOP_LIMIT 7
 
 /*
- * The reference's process ends over a packet of its own AS that has a service as source and a path of type SCION or
- * EPIC: validateSrcHost asks the service for its IP address.
+ * Whether a packet is of the own AS, with a service as source and a path of type SCION or EPIC. Such a packet
+ * terminates the reference's process: validateSrcHost asks the service for its IP address.
  */
 static __always_inline bool from_service(struct __sk_buff *skb)
 {
@@ -96,7 +99,9 @@ static __always_inline bool from_service(struct __sk_buff *skb)
 	       second == (__u32)(socket_local_ia >> 32);
 }
 
-/* This check is here because the session cannot see the TTL. */
+/*
+ * Whether a packet is BFD with a TTL below the minimum. The session cannot check this, because it does not see the TTL.
+ */
 static __always_inline bool bfd_from_afar(struct __sk_buff *skb)
 {
 	__u32 at = skb->protocol == bpf_htons(ETH_P_IP) ? IPV4_TTL : IPV6_HOP_LIMIT;

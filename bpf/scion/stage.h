@@ -10,8 +10,8 @@
 #include "counters.h"
 
 /*
- * Sources that Linux accepts from nobody (ip_route_input_slow, ip6_rcv_core). Any address inside may send, so these
- * packets are left to the kernel, which drops them.
+ * Whether the source is one that Linux never accepts (ip_route_input_slow, ip6_rcv_core). The internal link takes
+ * packets from any other source. A packet with such a source is left to the kernel, which drops it.
  */
 static __always_inline bool scion_martian(const struct packet *pkt)
 {
@@ -31,7 +31,7 @@ static __always_inline bool scion_martian(const struct packet *pkt)
 				(!LOAD32(src + 8) && LOAD32(src + 12) == bpf_htonl(1)));
 }
 
-/* Whether the datagram belongs to the one link that is kept with the interface. If so, in is that link. */
+/* Whether the datagram belongs to the one link that is kept in struct port. If so, the link is copied to in. */
 static __always_inline bool scion_port_link(const struct packet *pkt, struct scion_ingress *in)
 {
 	const struct scion_port *port = &pkt->port->scion;
@@ -55,7 +55,7 @@ static __always_inline bool scion_port_link(const struct packet *pkt, struct sci
 	return seq_same(&port->seq, seq);
 }
 
-/* Looks up the link of a datagram. It is not inlined, so that the keys do not take up the caller's stack. */
+/* Looks up the link of a datagram. The function is not inlined, so that the keys do not take up the caller's stack. */
 static __noinline struct scion_ingress *scion_find_pair(struct xdp_md *ctx, bool v6)
 {
 	void *data = (void *)(long)ctx->data;
@@ -78,21 +78,21 @@ static __noinline struct scion_ingress *scion_find_pair(struct xdp_md *ctx, bool
 	}
 }
 
-/* The reason for a datagram of the link that has come by an interface where it may not; REASON_NONE if it may. */
+/* Returns DROP_SCION_INTERFACE if datagrams of the link must not come in by this interface, else REASON_NONE. */
 static __always_inline int scion_check_interface(const struct packet *pkt, __u32 link)
 {
 	__u64 *refused = bpf_map_lookup_elem(&scion_refused, &link);
 
-	/* slots are counted from 1, and there are MAX_PORTS of them */
+	/* slots are from 1 to MAX_PORTS */
 	if (refused && *refused >> ((pkt->port->slot - 1) & (MAX_PORTS - 1)) & 1)
 		return DROP_SCION_INTERFACE;
 	return REASON_NONE;
 }
 
 /*
- * Finds the link that a datagram has come by, as the reference's connected sockets do. The answer is PASS_OTHER when
- * it belongs to no link, and DROP_SCION_INTERFACE when it belongs to one but has come by the wrong interface. The
- * link that is kept with the interface needs no check, because the next hop of its far end is there.
+ * Finds the link that a datagram has come in by, as the reference's connected sockets do. Returns PASS_OTHER if it
+ * belongs to no link, and DROP_SCION_INTERFACE if it belongs to one but has come in by the wrong interface. The link
+ * that is kept in struct port needs no check, because the next hop of its far end is behind that interface.
  */
 static __always_inline int scion_find_ingress(struct xdp_md *ctx, struct packet *pkt,
 					      struct scion_ingress *in)
@@ -119,7 +119,7 @@ static __always_inline int scion_find_ingress(struct xdp_md *ctx, struct packet 
 		return scion_check_interface(pkt, 0);
 	}
 	dst = data + IPV6_DADDR;
-	/* Parsing has checked the bounds. The verifier does not know them any more. */
+	/* Parsing has checked the bounds, but the verifier does not know them any more. */
 	barrier_var(dst);
 	if (dst + 16 > pkt->data_end || LOAD32(dst) != scion_internal_addr[0] ||
 	    LOAD32(dst + 4) != scion_internal_addr[1] ||
@@ -128,7 +128,7 @@ static __always_inline int scion_find_ingress(struct xdp_md *ctx, struct packet 
 	return scion_check_interface(pkt, 0);
 }
 
-/* The word of the current info field with a new SegID, as the reference serializes it. */
+/* Returns the first word of the current info field with a new SegID, as the reference serializes it. */
 static __always_inline __be32 scion_with_segid(struct scion *s, __u16 segid)
 {
 	__be32 flags = LOAD32(s->info) & bpf_htonl((INFO_CONS_DIR | INFO_PEER) << 24);
@@ -180,7 +180,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 		return PUNT_SCION_EGRESS;
 	id = iface->link - 1;
 	p->link = id;
-	link = bpf_map_lookup_elem(&scion_links, &id); /* Linux 6.1 takes no key from *p */
+	link = bpf_map_lookup_elem(&scion_links, &id); /* 6.1 takes keys from the stack only */
 	if (!link)
 		return PUNT_SCION_EGRESS;
 	if (in->ifid) {
@@ -190,7 +190,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 	} else {
 		if (link->scope == SCOPE_SIBLING)
 			return PUNT_SCION_EGRESS;
-		/* The sibling has checked two interfaces within a segment. At a switch of segments it has not. */
+		/* Within a segment the sibling has checked the two interfaces. At a switch of segments it has not. */
 		if (xover)
 			return PUNT_SCION_SEGMENT_CHANGE;
 	}
@@ -215,8 +215,8 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 }
 
 /*
- * What the reference does with a packet, in its order (router/dataplane.go, process). Nothing is
- * written to the packet.
+ * Decides on a packet as the reference does, in the same order (router/dataplane.go, process). Nothing is written to
+ * the packet.
  */
 __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 {
@@ -295,7 +295,7 @@ static __always_inline int scion_process(struct xdp_md *ctx, struct packet *pkt,
 	return reason;
 }
 
-/* The SCION border router. REASON_NONE when the packet came over none of its links. */
+/* The SCION border router. Returns REASON_NONE if the packet came in by none of its links. */
 static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	struct scion_scratch *m;
@@ -318,8 +318,8 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	if (reason >= REASON_DROP)
 		scion_count(p, reason);
 	/*
-	 * It is always more. The verifier has to see it, because the pointers of a changed packet are invalid in the
-	 * next stage.
+	 * The reason is always above REASON_NONE. The test shows this to the verifier, because no other stage may run:
+	 * the pointers of a changed packet are invalid.
 	 */
 	return reason > REASON_NONE ? reason : PUNT_SCION_MALFORMED;
 }

@@ -4,10 +4,10 @@
 
 #include "filter/load.h"
 
-/* For the tests alone: what each of the translated programs says of the packet. */
+/* For the tests alone: the result of each translated program for the packet. */
 __u8 verdicts[512];
 
-/* The test puts translated programs in the place of this body (cbpf.ReplaceFunction). */
+/* The test replaces this body by translated programs (cbpf.ReplaceFunction). */
 __noinline int filter_rules(struct xdp_md *ctx)
 {
 	return filter_load(ctx, 0, 1);

@@ -7,8 +7,8 @@
 #include "core/seqcount.h"
 
 /*
- * For the tests alone: what a reader, a writer and the holder of a lock do, in the fewest accesses. internal/bpfobj takes
- * the accesses from the compiled functions. It knows what they are of by their offsets from the first argument.
+ * For the tests alone: a reader, a writer and a holder of a lock, with the fewest accesses. internal/bpfobj takes the
+ * accesses from the compiled functions. It identifies the fields by their offsets from the first argument.
  */
 struct litmus {
 	__u32 seq;

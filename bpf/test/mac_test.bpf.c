@@ -39,7 +39,7 @@ static __always_inline void answer(struct xdp_md *ctx, __u64 value)
 		STORE64(data + ANSWER_OFF, value);
 }
 
-/* Answers the MAC under key 0. */
+/* Writes the MAC under key 0 into the packet. */
 SEC("xdp")
 int compute(struct xdp_md *ctx)
 {
@@ -54,7 +54,7 @@ int compute(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* Answers whether the hop field's MAC is right under any key, by way of the cache. */
+/* Writes into the packet whether the MAC of the hop field is right under any key, by way of the cache. */
 SEC("xdp")
 int verify(struct xdp_md *ctx)
 {

@@ -22,7 +22,7 @@ const (
 	defaultEntries = 1 << 16
 	// maxBurst bounds the time in which the rate fills a burst.
 	maxBurst = time.Hour
-	// maxLimits is how many limits there can be.
+	// maxLimits is how many limits a filter can have.
 	maxLimits = 4096
 )
 

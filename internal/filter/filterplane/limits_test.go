@@ -528,3 +528,31 @@ func TestFilterLimitLayout(t *testing.T) {
 		t.Errorf("a bucket has %d bytes, a limit %d, want 64", inner.ValueSize, spec.Maps[bpfobj.FilterMapFilterLimits].ValueSize)
 	}
 }
+
+// TestAllRatesChange gives each rule of the largest filter another rate. The old limits are in use until that is in force.
+func TestAllRatesChange(t *testing.T) {
+	limits := func(rate uint64) (f Filter) {
+		for n := range maxLimits {
+			f.Rules = append(f.Rules, Rule{Name: fmt.Sprint("r", n), Action: Limit, Rate: &Rate{Rate: rate, Per: PerRule}})
+		}
+		return f
+	}
+	var none filterState
+	before, err := none.succeed(limits(100), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := before.succeed(limits(200), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := make(map[int]bool)
+	for _, s := range []*filterState{before, after} {
+		for _, l := range s.Limits {
+			used[l.Number] = true
+		}
+	}
+	if len(used) != 2*maxLimits {
+		t.Errorf("%d numbers are in use, want %d", len(used), 2*maxLimits)
+	}
+}

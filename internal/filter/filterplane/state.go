@@ -121,7 +121,7 @@ func (s *filterState) succeed(f Filter, members map[string]Members) (*filterStat
 	}
 	rules := newNumbers(2*maxRules, maps.Values(s.Rules))
 	sets := newNumbers(2*maxSets, maps.Values(s.Sets))
-	limits := newNumbers(maxLimits, func(yield func(int) bool) {
+	limits := newNumbers(2*maxLimits, func(yield func(int) bool) {
 		for _, l := range s.Limits {
 			if !yield(l.Number) {
 				return
