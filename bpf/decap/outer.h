@@ -115,7 +115,6 @@ static __always_inline __u32 decap_outer6(struct tunnel *t)
 
 	if (!ip || ip->version != 6)
 		return PASS_OTHER;
-	t->v6 = true;
 	t->proto = ip->nexthdr;
 	t->l4 = t->l2 + sizeof(*ip);
 	if (!decap_extension(t) || !decap_is_tunnel(t))

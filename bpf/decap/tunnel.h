@@ -97,7 +97,6 @@ struct tunnel {
 	__u32 pseudo; /* sum of the outer addresses, for UDP */
 	__u8 proto; /* outer, then inner: IPPROTO_IPIP or IPPROTO_IPV6 */
 	__u8 ecn; /* of the outer header */
-	bool v6; /* of the outer header */
 	bool gue;
 	bool fragment;
 	bool options;

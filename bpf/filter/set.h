@@ -47,12 +47,11 @@ struct filter_set_line {
 } __attribute__((aligned(8)));
 
 /*
- * An entry of the table: the first line of a tree, the height of the tree, and whether slot 0 of the tree is a member.
+ * An entry of the table: the first line of a tree, the height of the tree, and in bit 0 whether slot 0 of the tree is a member.
  * Membership alternates from slot to slot.
  */
 #define FILTER_TREE_LINE(e) ((e) >> 5)
 #define FILTER_TREE_HEIGHT(e) ((e) >> 1 & 15)
-#define FILTER_TREE_ODD(e) ((e) & 1)
 #define FILTER_TREE_HIGHEST 11
 
 /* Times are CLOCK_BOOTTIME, ns >> FILTER_TIME_SHIFT. This clock goes on during suspend and is never set. */
