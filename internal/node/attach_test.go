@@ -46,6 +46,16 @@ func TestAttachLoopbackOnly(t *testing.T) {
 	}
 }
 
+// TestTemporaryLB wants a temporary data plane with a load balancer to be refused.
+func TestTemporaryLB(t *testing.T) {
+	_, write := writeFiles(t)
+	path := write("culvert.toml", "interfaces = [\"nd0\"]\n[lb]\nseed = \"x\"\n")
+	want := path + ": [lb] needs a data plane that is not temporary: take it out"
+	if _, err := AttachTemporary(t.Context(), path, []string{"nd0"}); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 // TestBeforeRoute wants 'culvert route get' to name the stages that may decide about a packet before the IP router does: the load
 // balancer for the address of a VIP, and the filter for every address once it has a rule.
 func TestBeforeRoute(t *testing.T) {

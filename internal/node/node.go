@@ -19,6 +19,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterstage"
+	"culvert/internal/lb/lbstage"
 	"culvert/internal/scion"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
@@ -181,6 +182,9 @@ func AttachTemporary(ctx context.Context, path string, interfaces []string) (*da
 	n, err := stages.Load(path)
 	if err != nil {
 		return nil, err
+	}
+	if has(n, lbstage.Stage{}) { // it would wait for the lock that its own edit holds
+		return nil, fmt.Errorf("%s: [lb] needs a data plane that is not temporary: take it out", path)
 	}
 	n.Interfaces, n.Missing = interfaces, config.MissingRefuse
 	delete(n.Tables, filterstage.Stage{}.Name())
