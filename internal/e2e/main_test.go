@@ -5,7 +5,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"culvert/internal/lab"
+	"culvert/internal/testbed"
 )
 
 // patience bounds every wait. Tests that pass wait much shorter.
@@ -167,7 +167,7 @@ func culvert(t *testing.T, l *lab.Lab, ns string, args ...string) string {
 type process struct {
 	t    *testing.T
 	cmd  *lab.Cmd
-	out  bytes.Buffer
+	out  testbed.Output
 	done chan struct{}
 }
 

@@ -30,7 +30,7 @@ import (
 )
 
 // patience bounds every wait. A test that passes does not wait nearly as long.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // fakePlane is a data plane in this process's memory.
 type fakePlane struct {
