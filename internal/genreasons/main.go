@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// reason is a line of bpf/NAME/reasons.h.
+// reason is an entry of bpf/NAME/reasons.h.
 type reason struct {
 	verdict, name, text string
 }
@@ -66,7 +66,6 @@ func stageFolders() (folders []string, err error) {
 var (
 	front = regexp.MustCompile(`FRONT\((\w+), \w+\)`)
 	entry = regexp.MustCompile(`\tSTAGE\((\w+), \w+\)`)
-	line  = regexp.MustCompile(`(?m)^\tR\(([A-Z]+), ([A-Z0-9_]+), "((?:[^"\\]|\\.)*)"\)`)
 	// table matches the part of a page between two marks: a heading, and a row for each reason of some stages. The first three
 	// cells of a row are generated; those behind them are written by hand.
 	table = regexp.MustCompile(`(?s)(<!-- reasons of ([a-z ]+): generated[^\n]*-->\n)(.*?)(<!-- end of reasons -->)`)
@@ -91,11 +90,8 @@ func run() error {
 		if err != nil {
 			return err
 		}
-		if n := bytes.Count(b, []byte("\tR(")); n != len(line.FindAll(b, -1)) {
-			return fmt.Errorf("%s: %d reasons, of which %d are R(VERDICT, NAME, \"sentence\")", path, n, len(line.FindAll(b, -1)))
-		}
-		for _, m := range line.FindAllStringSubmatch(string(b), -1) {
-			all[stage] = append(all[stage], reason{m[1], m[2], strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(m[3])})
+		if all[stage], err = parse(stage, string(b)); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	product := slices.DeleteFunc(slices.Clone(stages), func(stage string) bool { return stage == example })
