@@ -35,10 +35,9 @@ func newBenchCmd() *cobra.Command {
 // newBenchRunCmd is "culvert bench run".
 func newBenchRunCmd() *cobra.Command {
 	var (
-		o       scenario.Options
-		asJSON  bool
-		prefix  string
-		seconds float64
+		o      scenario.Options
+		asJSON bool
+		prefix string
 	)
 	rounds, each := bench.Defaults()
 	cmd := &cobra.Command{
@@ -100,13 +99,12 @@ row by name.`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changed := cmd.Flags().Changed
-			if changed("rounds") && o.Rounds <= 0 || changed("seconds") && !(seconds > 0 && seconds < 1e6) {
+			if changed("rounds") && o.Rounds <= 0 || changed("seconds") && (o.Round <= 0 || o.Round >= 1e6*time.Second) {
 				return usageError(errors.New("--rounds and --seconds must be numbers above 0: leave them out for the default"))
 			}
 			if err := checkReportPrefix(prefix); err != nil {
 				return err
 			}
-			o.Round = time.Duration(seconds * float64(time.Second))
 			o.Progress = cmd.ErrOrStderr()
 			report, err := bench.Run(cmd.Context(), args[0], o)
 			switch {
@@ -125,8 +123,7 @@ row by name.`,
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "measure each row `N` times (default: the scenario's)")
-	cmd.Flags().Float64Var(&seconds, "seconds", 0,
-		"a round of a row, of ndr a trial, takes `SECONDS` (default: the scenario's)")
+	timeFlag(cmd, &o.Round, "seconds", 0, "a round of a row, of ndr a trial, takes `TIME`: 2, 500ms (default: the scenario's)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: use the lab `NAME` (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "measure only the rows `ROW,...` (default all, for ndr and latency some)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,

@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,9 +13,8 @@ import (
 // newBenchSinkCmd is "culvert bench sink".
 func newBenchSinkCmd() *cobra.Command {
 	var (
-		o       load.ListenOptions
-		asJSON  bool
-		seconds float64
+		o      load.ListenOptions
+		asJSON bool
 	)
 	cmd := &cobra.Command{
 		Use:   "sink IFACE",
@@ -39,13 +37,13 @@ drivers take the link down for a moment when it is attached or detached.`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changed := cmd.Flags().Changed
-			if changed("seconds") && seconds <= 0 {
+			if changed("seconds") && o.Duration <= 0 {
 				return usageError(errors.New("--seconds must be above 0: leave it out to count until Ctrl-C"))
 			}
 			if changed("port") && (o.Port == 0 || changed("flows")) {
 				return usageError(errors.New("--port takes a number from 1 to 65535, and no --flows beside it"))
 			}
-			o.Device, o.Duration, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
+			o.Device, o.Progress = args[0], cmd.ErrOrStderr()
 			r, err := load.ListenOn(cmd.Context(), o)
 			if err != nil {
 				return benchError("bench sink "+args[0], err)
@@ -59,7 +57,7 @@ drivers take the link down for a moment when it is attached or detached.`,
 	f := cmd.Flags()
 	f.IntVar(&o.Flows, "flows", 65536, "expect `N` flows; each takes about 200 bytes of kernel memory")
 	f.Uint16Var(&o.Port, "port", 0, "count UDP packets for `PORT` instead of stamped ones")
-	f.Float64Var(&seconds, "seconds", 0, "count for `SECONDS` (default until Ctrl-C)")
+	timeFlag(cmd, &o.Duration, "seconds", 0, "count for `TIME`: 2, 500ms (default until Ctrl-C)")
 	canPrintJSON(cmd, &asJSON)
 	return cmd
 }

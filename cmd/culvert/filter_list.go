@@ -3,8 +3,6 @@
 package main
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"culvert/internal/filter/filterview"
@@ -58,8 +56,7 @@ With -j, an object with the members:
 
 func newFilterWatchCmd() *cobra.Command {
 	var (
-		o        filterview.WatchOptions
-		interval float64
+		o filterview.WatchOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "watch",
@@ -73,11 +70,11 @@ Rules may be added and deleted meanwhile.`,
 		Example: "  culvert filter watch\n  culvert filter watch -n 10 --interval 0.5",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Interval, o.Out = time.Duration(interval*float64(time.Second)), cmd.OutOrStdout()
+			o.Out = cmd.OutOrStdout()
 			return filterError(filterview.Watch(cmd.Context(), o))
 		},
 	}
-	watchFlags(cmd, &interval, &o.Count)
+	watchFlags(cmd, &o.Interval, &o.Count)
 	onFlag(cmd, &o.On, node.RoutersHere)
 	return cmd
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -66,7 +67,7 @@ func verboseFlag(cmd *cobra.Command, verbose *bool) {
 }
 
 // watchFlags adds the interval of a live view, and -n, after how many intervals it ends.
-func watchFlags(cmd *cobra.Command, seconds *float64, count *int) {
-	cmd.Flags().Float64Var(seconds, "interval", 1, "update every `SECONDS`, at least 0.1")
+func watchFlags(cmd *cobra.Command, interval *time.Duration, count *int) {
+	timeFlag(cmd, interval, "interval", time.Second, "update every `TIME`, in seconds or as 500ms, at least 0.1")
 	cmd.Flags().IntVarP(count, "count", "n", 0, "print lines, and stop after `N` intervals")
 }

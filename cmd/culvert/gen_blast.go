@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +18,6 @@ func newGenBlastCmd() *cobra.Command {
 	var (
 		o              load.BlastOptions
 		asJSON         bool
-		seconds        float64
 		sizes          []string
 		dst, src       string
 		dstMAC, srcMAC string
@@ -53,7 +51,7 @@ machine off. The exit status is 1 if the rate was not reached.`,
 					return usageError(fmt.Errorf("--%s is for packets that are made, and -r takes those of a file: leave one out", flag))
 				}
 			}
-			if changed("seconds") && seconds <= 0 || changed("count") && o.Count == 0 {
+			if changed("seconds") && o.Duration <= 0 || changed("count") && o.Count == 0 {
 				return usageError(errors.New("-n and --seconds must be above 0: leave them out to send until Ctrl-C"))
 			}
 			err := errors.Join(
@@ -66,7 +64,7 @@ machine off. The exit status is 1 if the rate was not reached.`,
 			if err != nil {
 				return usageError(err)
 			}
-			o.Device, o.Duration, o.Progress = args[0], time.Duration(seconds*float64(time.Second)), cmd.ErrOrStderr()
+			o.Device, o.Progress = args[0], cmd.ErrOrStderr()
 			r, err := load.Blast(cmd.Context(), o)
 			if err != nil {
 				return benchError("gen blast "+args[0], err)
@@ -89,9 +87,10 @@ machine off. The exit status is 1 if the rate was not reached.`,
 	f.StringVarP(&o.File, "read", "r", "", "send the frames of the pcap file `FILE`")
 	f.Float64Var(&o.Rate, "rate", 0, "send `N` packets a second, 0 for as many as possible")
 	f.Uint64VarP(&o.Count, "count", "n", 0, "send `N` packets (default any)")
-	f.Float64Var(&seconds, "seconds", 0, "send for `SECONDS` (default until Ctrl-C)")
+	timeFlag(cmd, &o.Duration, "seconds", 0, "send for `TIME`: 2, 500ms (default until Ctrl-C)")
 	f.BoolVar(&o.Stamp, "stamp", false, "write flow, sequence number and time into each frame")
 	f.IntVar(&o.CPU, "cpu", -1, "send on CPU `N` (default the last)")
+	f.Lookup("cpu").DefValue = "0" // keeps the help from showing -1
 	f.StringVar(&o.Generator, "generator", "kernel", "send with `PROGRAM`: kernel or tcpreplay")
 	f.BoolVar(&o.Force, "force", false, "send even on the interface of the default route")
 	canPrintJSON(cmd, &asJSON)

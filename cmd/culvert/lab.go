@@ -74,10 +74,10 @@ func newLabUpCmd() *cobra.Command {
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
 	f.StringVar(&culvert, "culvert", "", "`WHO` runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
-	f.DurationVar(&o.BFD, "bfd", 0, "scion3: interval `TIME` of the BFD sessions (default 200ms)")
+	timeFlag(cmd, &o.BFD, "bfd", 0, "scion3: interval `TIME` of the BFD sessions (default 200ms)")
 	f.StringVar(&routes, "routes", "full", "bgp: announce `N` prefixes: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
 	f.BoolVar(&o.Plain, "plain", false, "bgp: add the routes to the kernel with ip, without BGP")
-	f.DurationVar(&o.Timeout, "timeout", 0, "wait `TIME` at most for paths (scion3), or for each step (default 5m)")
+	timeFlag(cmd, &o.Timeout, "timeout", 0, "wait `TIME` at most for paths (scion3), or for each step (default 5m)")
 	return cmd
 }
 

@@ -115,7 +115,7 @@ filter and a layer-4 load balancer, each alone or together with others.`,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError(fmt.Errorf("%w (see '%s --help')", err, cmd.CommandPath()))
+		return usageError(fmt.Errorf("%w (see '%s --help')", plainValue(err), cmd.CommandPath()))
 	})
 	root.Flags().Bool("version", false, "print the version") // cobra would use -v for it otherwise
 	jsonFlags(root)

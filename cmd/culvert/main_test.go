@@ -154,7 +154,13 @@ func TestWrongUsage(t *testing.T) {
 		{"bench run veth --size 41", `unknown frame size "41"`},
 		{"bench run veth --cpus 3", "unknown number of CPUs 3: give 1 or 2"},
 		{"bench run veth --size 64 --rows culvert-cold", "SCION packets take at least 134"},
-		{"bench run veth --seconds NaN", "--rounds and --seconds must be numbers above 0"},
+		{"bench run veth --seconds NaN", `invalid argument "NaN" for "--seconds" flag: write it in seconds, as 0.5, or with a unit, as 500ms`},
+		{"watch --interval soon", `invalid argument "soon" for "--interval" flag: write it in seconds, as 0.5, or with a unit, as 500ms (see`},
+		{"watch -n x", `invalid argument "x" for "-n, --count" flag: write a whole number (see`},
+		{"watch -n 99999999999999999999", `invalid argument "99999999999999999999" for "-n, --count" flag: the number is out of range (see`},
+		{"gen blast x --rate fast", `invalid argument "fast" for "--rate" flag: write a number (see`},
+		{"gen blast x --port -1", `invalid argument "-1" for "--port" flag: write a whole number of 0 or more (see`},
+		{"watch --help=x", `invalid argument "x" for "-h, --help" flag: write true or false (see`},
 		{"bench run veth --seconds 0", "--rounds and --seconds must be numbers above 0"},
 	} {
 		status, stdout, stderr := culvert(t, strings.Fields(tt.args)...)

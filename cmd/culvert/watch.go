@@ -3,8 +3,6 @@
 package main
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"culvert/internal/node"
@@ -12,10 +10,7 @@ import (
 )
 
 func newWatchCmd() *cobra.Command {
-	var (
-		o        status.WatchOptions
-		interval float64
-	)
+	var o status.WatchOptions
 	cmd := &cobra.Command{
 		Use:   "watch",
 		Short: "watch packet rates live, by interface and reason",
@@ -35,7 +30,6 @@ beginning.`,
   culvert watch -n 10 | grep drop`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Interval = time.Duration(interval * float64(time.Second))
 			o.Out, o.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return status.Watch(cmd.Context(), o)
 		},
@@ -49,6 +43,6 @@ beginning.`,
 		return node.RouterInterfaces(o.Router)
 	})
 	verboseFlag(cmd, &o.Verbose)
-	watchFlags(cmd, &interval, &o.Count)
+	watchFlags(cmd, &o.Interval, &o.Count)
 	return cmd
 }
