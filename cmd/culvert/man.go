@@ -3,13 +3,16 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
 	"culvert/internal/reason"
 )
@@ -96,25 +99,105 @@ func writePage(dir string, header doc.GenManHeader, cmd *cobra.Command) error {
 	cmd.DisableAutoGenTag = true
 	cmd.Long = literalTables(cmd.Long)
 	showJSONFlags(cmd)
-	path := filepath.Join(dir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+"."+header.Section)
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write a man page: %w", err)
-	}
-	defer f.Close()
+	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+	path := filepath.Join(dir, name+"."+header.Section)
+	describeParts(cmd, header.Section)
+	var text bytes.Buffer
 	page := header
-	if err := doc.GenMan(cmd, &page, f); err != nil {
+	if err := doc.GenMan(cmd, &page, &text); err != nil {
 		return fmt.Errorf("write the man page %s: %w", path, err)
 	}
+	if also := seeAlso[name]; also != "" {
+		before := ".SH SEE ALSO\n"
+		if cmd.HasAvailableSubCommands() {
+			before = ", " // the generator has named the pages of the verbs
+		}
+		text.Truncate(len(bytes.TrimRight(text.Bytes(), "\n")))
+		if before[0] == '.' {
+			text.WriteByte('\n')
+		}
+		text.WriteString(before + also + "\n")
+	}
+	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write a man page: %w", err)
+	}
 	for _, sub := range cmd.Commands() {
-		if !sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand() {
+		if !isVerb(sub) {
 			continue
 		}
 		if err := writePage(dir, header, sub); err != nil {
 			return err
 		}
 	}
-	return f.Close()
+	return nil
+}
+
+// seeAlso has pages of other sections that a page refers to at its end, beside those of the verbs.
+var seeAlso = map[string]string{
+	"culvert":         `\fBculvert.toml(5)\fP, \fBculvert-reasons(7)\fP`,
+	"culvert.toml":    `\fBculvert(8)\fP, \fBculvert-reasons(7)\fP`,
+	"culvert-reasons": `\fBculvert(8)\fP, \fBculvert.toml(5)\fP`,
+}
+
+// isVerb tells whether a command has a page.
+func isVerb(cmd *cobra.Command) bool {
+	return cmd.IsAvailableCommand() && !cmd.IsAdditionalHelpTopicCommand()
+}
+
+// describeParts adds the verbs and the flags of a command to its text, as --help shows them, and hides the flags from the
+// generator, which would write their zero values in the place of the words for values.
+func describeParts(cmd *cobra.Command, section string) {
+	cmd.InitDefaultHelpFlag()
+	var text strings.Builder
+	if verbs := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return !isVerb(c) }); len(verbs) > 0 {
+		cmd.Use = cmd.Name() + " VERB [ARGUMENT]... [FLAG]..."
+		cmd.DisableFlagsInUseLine = true
+		if !cmd.HasParent() {
+			cmd.Use = cmd.Name() + " COMMAND [ARGUMENT]... [FLAG]..."
+		}
+		text.WriteString("\n\n# COMMANDS\n")
+		for _, c := range verbs {
+			fmt.Fprintf(&text, "\n**%s(%s)**\n:   %s\n", strings.ReplaceAll(c.CommandPath(), " ", "-"), section, literalText.Replace(c.Short))
+		}
+	} else if !cmd.DisableFlagsInUseLine {
+		cmd.Use = strings.ReplaceAll(cmd.Use, " [flags]", "") + " [FLAG]..."
+		cmd.DisableFlagsInUseLine = true
+	}
+	if section != "8" {
+		text.Reset() // a file or a list of reasons has neither
+	}
+	for _, part := range []struct {
+		title string
+		flags *pflag.FlagSet
+	}{{"OPTIONS", cmd.NonInheritedFlags()}, {"OPTIONS INHERITED FROM PARENT COMMANDS", cmd.InheritedFlags()}} {
+		if section == "8" && part.flags.HasAvailableFlags() {
+			text.WriteString("\n\n# " + part.title + "\n")
+			part.flags.VisitAll(func(f *pflag.Flag) { text.WriteString(flagText(f)) })
+		}
+		part.flags.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
+	}
+	cmd.Long += text.String()
+}
+
+// literalText keeps a text from being read as Markdown.
+var literalText = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "<", `\<`, "[", `\[`, "`", "\\`")
+
+// flagText returns an entry for a flag, as --help shows it, "" for one that is hidden.
+func flagText(f *pflag.Flag) string {
+	if f.Hidden {
+		return ""
+	}
+	alone := pflag.NewFlagSet("", pflag.ContinueOnError)
+	alone.AddFlag(f)
+	name, usage, _ := strings.Cut(strings.TrimSpace(alone.FlagUsages()), "   ")
+	name, value, _ := strings.Cut(name, "--"+f.Name)
+	if value != "" {
+		value = " *" + literalText.Replace(strings.TrimSpace(value)) + "*"
+	}
+	if f.Shorthand != "" {
+		name = "**-" + f.Shorthand + "**, "
+	}
+	return fmt.Sprintf("\n%s**--%s**%s\n:   %s\n", name, f.Name, value, literalText.Replace(strings.Join(strings.Fields(usage), " ")))
 }
 
 // literalTables keeps the lines of tables and examples in man pages. Help texts indent them by two spaces. The generator reads

@@ -143,3 +143,49 @@ func TestTablesStandAlone(t *testing.T) {
 	}
 	look(newRootCmd())
 }
+
+// TestManShowsFlagsAsHelp wants flags to be shown as --help shows them, with the word for the value and no zero values, the verbs to
+// be listed, and the pages of other sections to be named.
+func TestManShowsFlagsAsHelp(t *testing.T) {
+	dir := t.TempDir()
+	root := newRootCmd()
+	root.SetArgs([]string{"man", dir})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for page, want := range map[string][]string{
+		"man8/culvert.8": {"culvert COMMAND [ARGUMENT]... [FLAG]...", ".SH COMMANDS\n.TP\n\\fBculvert-attach(8)\\fP\nattach a data plane without a process\n",
+			"\\fB--version\\fP\nprint the version\n", ", \\fBculvert.toml(5)\\fP, \\fBculvert-reasons(7)\\fP\n"},
+		"man8/culvert-filter.8": {"culvert filter VERB [ARGUMENT]... [FLAG]...", "\\fBculvert-filter-add(8)\\fP\nadd a rule\n"},
+		"man8/culvert-filter-add.8": {"\\fB-f\\fP, \\fB--file\\fP \\fIFILE\\fP\nread ", "\\fB--src\\fP \\fI", "\\fB-h\\fP, \\fB--help\\fP\n",
+			"culvert filter add ACTION [RATE] ['EXPRESSION' | -f FILE | -] [FLAG]...\\fP"},
+		"man8/culvert-lab-up.8": {"\\fB--bfd\\fP \\fITIME\\fP\nscion3: interval TIME of the BFD sessions (default 200ms)\n"},
+		"man8/culvert-watch.8":  {"\\fB--interval\\fP \\fITIME\\fP\nupdate every TIME"},
+		"man5/culvert.toml.5":   {".SH SEE ALSO\n\\fBculvert(8)\\fP, \\fBculvert-reasons(7)\\fP\n"},
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(text), w) {
+				t.Errorf("%s lacks %q:\n%s", page, w, text)
+			}
+		}
+	}
+	pages, err := filepath.Glob(dir + "/man*/*")
+	if err != nil || len(pages) < 50 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, zero := range []string{`\fP=`, `\fP[=`, "[flags]"} {
+			if strings.Contains(string(text), zero) {
+				t.Errorf("%s has %q", page, zero)
+			}
+		}
+	}
+}
