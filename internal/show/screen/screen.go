@@ -51,7 +51,8 @@ type View struct {
 	Look func() (take func(), err error)
 	// Press handles a key and tells whether the view has a use for it. It may be nil.
 	Press func(key string) bool
-	// Keys is the text of the last line, which explains the keys.
+	// Keys is the text of the last line, which explains the keys, with three spaces between them. A narrow terminal shows the
+	// first ones.
 	Keys string
 }
 
@@ -150,12 +151,9 @@ func (s *Screen) View() string {
 	if s.width == 0 || s.height == 0 {
 		return ""
 	}
-	foot := Line{s.theme.Quiet, s.view.Keys}
-	switch {
-	case s.err != nil:
+	foot := Line{s.theme.Quiet, s.keys()}
+	if s.err != nil {
 		foot = Line{s.theme.Bad, s.err.Error()}
-	case s.paused:
-		foot.Text = "PAUSED   " + foot.Text
 	}
 	room := s.height - 1
 	lines := s.scroll(s.view.Lines(s.theme, s.width, room), room)
@@ -170,6 +168,22 @@ func (s *Screen) View() string {
 	}
 	return strings.Join(out, "\n")
 }
+
+// keys returns the text of the last line with as many keys as there is room for, at least one.
+func (s *Screen) keys() string {
+	paused := ""
+	if s.paused {
+		paused = "PAUSED" + keyGap
+	}
+	keys := strings.Split(s.view.Keys, keyGap)
+	for len(keys) > 1 && len(paused)+len(strings.Join(keys, keyGap)) > s.width {
+		keys = keys[:len(keys)-1]
+	}
+	return paused + strings.Join(keys, keyGap)
+}
+
+// keyGap separates the keys in View.Keys.
+const keyGap = "   "
 
 // scroll returns the lines that are visible: the fixed ones, and those at the offset as far as there is room.
 func (s *Screen) scroll(lines []Line, room int) []Line {

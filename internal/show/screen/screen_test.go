@@ -106,6 +106,19 @@ func TestViewKeys(t *testing.T) {
 	}
 }
 
+// TestNarrowKeys wants whole keys in the last line, the first ones first.
+func TestNarrowKeys(t *testing.T) {
+	s := New(lipgloss.NewRenderer(&bytes.Buffer{}), time.Second, View{
+		Lines: func(Theme, int, int) []Line { return nil }, Keys: "q quit   ? help   up, down move",
+	})
+	for width, want := range map[int]string{40: "q quit   ? help   up, down move", 30: "q quit   ? help", 14: "q quit", 3: "q q"} {
+		s.Resize(width, 1)
+		if got := s.View(); got != want {
+			t.Errorf("%d cells: %q, want %q", width, got, want)
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	for _, tc := range []struct {
 		interval time.Duration

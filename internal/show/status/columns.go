@@ -16,10 +16,11 @@ type column struct {
 	rank int
 }
 
-// The columns of the live table. All of them fit into 80 cells. Those of rank 0 show drops and losses.
+// The columns of the live table. All of them fit into 80 cells. Those of rank 0 show drops and losses. What came in is the
+// last to be left out.
 var (
 	// name, received, bits, forward, slow path, kernel, drop, lost
-	listColumns = []column{{18, 0}, {10, 2}, {9, 5}, {9, 1}, {11, 3}, {8, 4}, {8, 0}, {7, 0}}
+	listColumns = []column{{17, 0}, {10, 1}, {9, 5}, {9, 2}, {11, 3}, {8, 4}, {7, 0}, {7, 0}}
 	// reason, packets a second, bits a second, packets, bytes
 	detailColumns = []column{{34, 0}, {10, 0}, {10, 2}, {16, 1}, {10, 3}}
 )

@@ -13,7 +13,8 @@ import (
 
 const lineFormat = "%-8s  %-20s  %-15s  %-7s  %-22s  %12s  %14s  %14s%s\n"
 
-// watchLines writes, after each interval, a line for each reason whose counter has changed.
+// watchLines writes, after each interval, a line for each reason whose counter has changed. With a count it is an error if the only
+// interface to show never was there.
 func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (sample, error)) error {
 	explained := ""
 	if o.Verbose {
@@ -24,15 +25,20 @@ func watchLines(ctx context.Context, o WatchOptions, last sample, look func() (s
 	if err != nil {
 		return err
 	}
-	return screen.Every(ctx, o.Interval, o.Count, func() error {
+	seen := last.attached()
+	err = screen.Every(ctx, o.Interval, o.Count, func() error {
 		now, err := look()
 		if err != nil {
 			return err
 		}
 		all := flows(last, now)
-		last = now
+		last, seen = now, seen || now.attached()
 		return writeChanged(o.Out, o.Verbose, now.at, all)
 	})
+	if err == nil && o.Count > 0 && o.Interface != "" && !seen && ctx.Err() == nil {
+		return o.neverAttached()
+	}
+	return err
 }
 
 // gap separates the sentence from the other columns.

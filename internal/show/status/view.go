@@ -11,7 +11,8 @@ import (
 	"culvert/internal/show/text"
 )
 
-const keysLine = "q quit   up, down, tab interface   p pause   v explain   ? help"
+// keysLine has the most important keys first. A narrow terminal shows as many as fit.
+const keysLine = "q quit   ? help   p pause   v explain   up, down, tab interface"
 
 // lines returns the lines of the live table.
 func (l *live) lines(t screen.Theme, width, height int) []screen.Line {
@@ -23,7 +24,7 @@ func (l *live) lines(t screen.Theme, width, height int) []screen.Line {
 	list := l.list(t, width, max(room/2, 3))
 	lines = append(append(lines, list...), screen.Line{Style: t.Plain})
 	if l.help {
-		return append(lines, helpText(t)...)
+		return append(lines, helpText(t, width)...)
 	}
 	return append(lines, l.detail(t, width, room-len(list)-1)...)
 }
@@ -136,21 +137,33 @@ func (l *live) sentence(t screen.Theme, width int, w row) (lines []screen.Line) 
 	return lines
 }
 
-func helpText(t screen.Theme) []screen.Line {
-	var lines []screen.Line
-	for _, text := range []string{
-		"received   all packets that came in: forward, slow path, kernel and drop together",
-		"forward    forwarded by the fast path",
-		"slow path  passed to the slow path of a stage",
-		"kernel     claimed by no stage: passed to the kernel as if culvert were not there",
-		"drop       dropped by the fast path, or over the limit of the slow path",
-		"lost       forwarded, and lost on the way out: see 'culvert doctor'",
-		"",
-		"up, k, shift+tab   interface above       p, space   pause",
-		"down, j, tab       interface below       v          explain each reason",
-		"                                         q          quit",
+// helpText explains the columns and the keys in lines of at most width cells.
+func helpText(t screen.Theme, width int) (lines []screen.Line) {
+	add := func(text string) { lines = append(lines, screen.Line{Style: t.Plain, Text: text}) }
+	explain := func(indent int, head, about string) {
+		for n, line := range text.Wrap(about, max(width-indent, 1)) {
+			if n > 0 {
+				head = ""
+			}
+			add(fmt.Sprintf("%-*s%s", indent, head, line))
+		}
+	}
+	for _, c := range [][2]string{
+		{"received", "all packets that came in: forward, slow path, kernel and drop together"},
+		{"forward", "forwarded by the fast path"},
+		{"slow path", "passed to the slow path of a stage"},
+		{"kernel", "claimed by no stage: passed to the kernel as if culvert were not there"},
+		{"drop", "dropped by the fast path, or over the limit of the slow path"},
+		{"lost", "forwarded, and lost on the way out: see 'culvert doctor'"},
 	} {
-		lines = append(lines, screen.Line{Style: t.Plain, Text: text})
+		explain(11, c[0], c[1])
+	}
+	add("")
+	for _, c := range [][2]string{
+		{"up, k, shift+tab", "interface above"}, {"down, j, tab", "interface below"}, {"p, space", "pause"},
+		{"v", "explain each reason"}, {"?, h", "close this"}, {"q", "quit"},
+	} {
+		explain(19, c[0], c[1])
 	}
 	return lines
 }

@@ -19,7 +19,7 @@ type WatchOptions struct {
 	// Router is the ID of the only router to show, "" for all. It has to run when Watch is called. If several have that ID
 	// and one of them is in this network namespace, Watch shows that one only.
 	Router string
-	// Interface is the name of the only interface to show, "" for all. It need not exist.
+	// Interface is the name of the only interface to show, "" for all. It need not exist, but with a Count it has to appear.
 	Interface string
 	// Interval is the time between two samples.
 	Interval time.Duration
@@ -49,7 +49,7 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	if f, ok := show.Terminal(o.Out); ok && o.Count == 0 {
 		return screen.Run(ctx, f, o.Interval, newLive(o, first).view())
 	}
-	if !slices.ContainsFunc(first.routers, func(r Router) bool { return len(r.Interfaces) > 0 }) {
+	if !first.attached() {
 		fmt.Fprintln(o.Err, o.waitingFor())
 	}
 	return watchLines(ctx, o, first, o.look)
@@ -95,6 +95,19 @@ func (o WatchOptions) narrow(routers []Router) []Router {
 		kept = append(kept, r)
 	}
 	return kept
+}
+
+// attached tells whether culvert is on any of the interfaces to show.
+func (s sample) attached() bool {
+	return slices.ContainsFunc(s.routers, func(r Router) bool { return len(r.Interfaces) > 0 })
+}
+
+// neverAttached returns the error for an interface that no sample had.
+func (o WatchOptions) neverAttached() error {
+	if o.Router != "" {
+		return fmt.Errorf("router %s is not attached to an interface %s: 'culvert status' lists those that it is attached to", o.Router, o.Interface)
+	}
+	return fmt.Errorf("culvert is not attached to an interface %s: 'culvert status' lists those that it is attached to", o.Interface)
 }
 
 // waitingFor says what has to appear, if there is nothing to show.

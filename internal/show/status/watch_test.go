@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -239,7 +240,7 @@ func TestView(t *testing.T) {
 	view := s.View()
 	for _, want := range []string{
 		"br1 in red, native, process 77, loaded 1s ago",
-		"  eth0                 4.35k    3.48M        0      4.35k       0       0     10",
+		"  eth0                4.35k    3.48M        0      4.35k       0      0     10",
 		"eth0 by reason",
 		"  punt    reason-29                      290      232k             580    58.0kB",
 		"more",
@@ -259,16 +260,57 @@ func TestView(t *testing.T) {
 func TestNarrowView(t *testing.T) {
 	for width, want := range map[int]string{
 		80: "packets/s received bits/s forward slow path kernel drop lost",
-		79: "packets/s received forward slow path kernel drop lost",
-		70: "packets/s received forward slow path drop lost",
+		78: "packets/s received bits/s forward slow path kernel drop lost",
+		77: "packets/s received forward slow path kernel drop lost",
+		68: "packets/s received forward slow path drop lost",
 		60: "packets/s received forward drop lost",
-		50: "packets/s forward drop lost",
+		50: "packets/s received forward drop lost",
+		49: "packets/s received drop lost",
 		40: "packets/s drop lost",
 		33: "packets/s drop lost",
 	} {
 		view := newTestScreen(1).resized(width, 24).View()
 		if head := strings.Join(strings.Fields(strings.Split(view, "\n")[2]), " "); head != want {
 			t.Errorf("%d cells: %q, want %q", width, head, want)
+		}
+	}
+}
+
+// TestHelpIsWhole wants the texts of the help and the key for it to be there without a cut.
+func TestHelpIsWhole(t *testing.T) {
+	for _, width := range []int{80, 50} {
+		s := newTestScreen(1).resized(width, 30)
+		if view := s.View(); !strings.Contains(view, "? help") {
+			t.Errorf("%d cells: no ? help in\n%s", width, view)
+		}
+		s.Press("?")
+		words := strings.Join(strings.Fields(s.View()), " ")
+		for _, want := range []string{"slow path, kernel and drop together", "as if culvert were not there", "up, k, shift+tab interface above", "q quit"} {
+			if !strings.Contains(words, want) {
+				t.Errorf("%d cells: no %q in\n%s", width, want, s.View())
+			}
+		}
+	}
+}
+
+// TestInterfaceThatNeverAppears counts on an interface that no sample has, one that appears, and without an end.
+func TestInterfaceThatNeverAppears(t *testing.T) {
+	have := at(1, Router{ID: "br1", Interfaces: []Interface{port("x", 0)}})
+	for _, tt := range []struct {
+		o           WatchOptions
+		first, then sample
+		fail        string
+	}{
+		{WatchOptions{Interface: "x", Count: 2}, at(0), at(1), "culvert is not attached to an interface x: 'culvert status' lists"},
+		{WatchOptions{Interface: "x", Router: "a", Count: 2}, at(0), at(1), "router a is not attached to an interface x: 'culvert status' lists"},
+		{WatchOptions{Interface: "x", Count: 2}, at(0), have, ""},
+		{WatchOptions{Interface: "x", Count: 2}, have, at(2), ""},
+		{WatchOptions{Count: 2}, at(0), at(1), ""},
+	} {
+		tt.o.Interval, tt.o.Out = time.Millisecond, io.Discard
+		err := watchLines(t.Context(), tt.o, tt.first, func() (sample, error) { return tt.then, nil })
+		if err == nil && tt.fail != "" || err != nil && (tt.fail == "" || !strings.Contains(err.Error(), tt.fail)) {
+			t.Errorf("%+v: %v, want %q", tt.o, err, tt.fail)
 		}
 	}
 }
