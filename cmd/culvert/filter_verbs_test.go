@@ -208,7 +208,7 @@ func TestFilterCommands(t *testing.T) {
 		{1, "add drop -", "standard input is empty"},
 		{1, "add -i lo count", "rule for lo: the data plane is not attached to it, but to ft0"},
 		{1, "add --src @bad drop", "no set bad: make it with"},
-		{1, "add --name all count", "there is a rule all already"},
+		{1, "add --name all count", "there is a rule all already: replace it with --replace, or choose another --name"},
 		{1, "add --before none count", "no rule none"},
 		{1, "add --replace --name none count", "no rule none"},
 		{2, "add drop", "use --all to confirm it"},

@@ -95,7 +95,7 @@ func TestBlastAndSinkUsage(t *testing.T) {
 		{"gen blast x --dst nowhere", "--dst: ", 2},
 		{"gen blast x --dst-mac nowhere", "--dst-mac: ", 2},
 		{"gen blast x -r f.pcap --size 60", "-r takes those of a file", 2},
-		{"gen blast cvnone", "find cvnone", 1},
+		{"gen blast cvnone", "find cvnone: there is no such interface in this network namespace: 'ip -br link' lists those there are", 1},
 		{"bench sink", "takes 1 argument, not 0", 2},
 		{"bench sink x --seconds -1", "must be above 0", 2},
 		{"bench sink x --flows 0", "0 flows", 2},

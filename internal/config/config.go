@@ -5,7 +5,6 @@ package config
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -180,7 +179,14 @@ func describe(path string, document []byte, keys any, err error) error {
 	var decode *toml.DecodeError
 	if errors.As(err, &decode) {
 		row, col := decode.Position()
-		return fmt.Errorf("%s:%d:%d: %s", path, row, col, cmp.Or(tomltext.Unquoted(document, row, col), tomltext.Plain(decode)))
+		if unquoted := tomltext.Unquoted(document, row, col); unquoted != "" {
+			return fmt.Errorf("%s:%d:%d: %s", path, row, col, unquoted)
+		}
+		key := strings.Join(decode.Key(), ".")
+		if key != "" {
+			key += ": "
+		}
+		return fmt.Errorf("%s:%d:%d: %s%s", path, row, col, key, tomltext.Plain(decode))
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }

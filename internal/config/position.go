@@ -62,7 +62,10 @@ func Duration(l Locator, key, text string) (time.Duration, error) {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
+	if err == nil && d <= 0 {
+		return 0, l.Locate(key, fmt.Errorf("%s = %q is too short: write a time above 0, as 500ms, 1s or 15m", key, text))
+	}
+	if err != nil {
 		return 0, l.Locate(key, fmt.Errorf("%s = %q is not a duration: write it as 500ms, 1s or 15m", key, text))
 	}
 	return d, nil

@@ -25,7 +25,7 @@ func Insert(f *filterplane.Filter, r filterplane.Rule, at Place) (name string, e
 		r.Name = FreeName(f)
 	}
 	if indexRule(f.Rules, r.Name) >= 0 {
-		return "", fmt.Errorf("there is a rule %s already: delete it first, or choose another name", r.Name)
+		return "", fmt.Errorf("there is a rule %s already: replace it with --replace, or choose another --name", r.Name)
 	}
 	if err := knownSets(f, r); err != nil {
 		return "", err

@@ -81,6 +81,13 @@ func parseNumber(s string) (*big.Rat, error) {
 			digits, factor = d, p.value
 		}
 	}
+	if digits == s && s != "" {
+		for _, p := range prefixes {
+			if last := s[len(s)-1:]; strings.EqualFold(last, p.name) {
+				return nil, fmt.Errorf("%q is no number, for %q is not %q", s, last, p.name)
+			}
+		}
+	}
 	whole, fraction, point := strings.Cut(digits, ".")
 	if whole == "" || point && fraction == "" || strings.Trim(whole+fraction, "0123456789") != "" || len(digits) > 24 {
 		return nil, fmt.Errorf("%q is no number", s)

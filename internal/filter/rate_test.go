@@ -36,7 +36,8 @@ func TestBadRates(t *testing.T) {
 		"pps": `"" is no number`, "-1pps": "is no number", "+1pps": "is no number", "1e3pps": "is no number", "0x10pps": "is no number",
 		"1_000pps": "is no number", "1kkpps": "is no number", "1.pps": "is no number", ".5kpps": "is no number", "1..2kpps": "is no number",
 		"0pps": "use 1pps to 1Gpps", "2Gpps": "use 1pps to 1Gpps", "1.5pps": "no whole number of packets", "9bit/s": "no whole number of bytes",
-		"51GB/s": "use 1B/s to 50GB/s", "1KB/s": "is no number", "1/3/s": "is no number",
+		"51GB/s": "use 1B/s to 50GB/s", "1KB/s": `"1K" is no number, for "K" is not "k": write`, "10mbit/s": `"10m" is no number, for "m" is not "M": write`,
+		"2gpps": `"2g" is no number, for "g" is not "G": write`, "10mpps": "is no number", "1/3/s": "is no number",
 		"99999999999999999999999999999pps": "is no number", "1000kB": "is no rate",
 	} {
 		if r, err := ParseRate(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

@@ -275,7 +275,7 @@ func TestInsertAndDelete(t *testing.T) {
 		{"c", Place{First: true}, "c a rule1 B", ""},
 		{"c", Place{Before: "B"}, "a rule1 c B", ""},
 		{"c", Place{Before: "z"}, "", "no rule z: see"},
-		{"B", Place{}, "", "there is a rule B already"},
+		{"B", Place{}, "", "there is a rule B already: replace it with --replace, or choose another --name"},
 	} {
 		g := f
 		_, err := Insert(&g, rule(tt.name, false), tt.at)

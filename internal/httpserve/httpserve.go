@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits of a connection. writeTimeout has to be longer than the slowest answer, which is a profile.
@@ -21,6 +23,18 @@ const (
 
 // requestTimeout is how long a request may take to arrive, header and body together. It is a variable for tests.
 var requestTimeout = 10 * time.Second
+
+// Listen listens on a TCP address. Errors do not name it, for the caller does.
+func Listen(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("%w: stop the process that has it ('ss -tlnp') or choose another port", unix.EADDRINUSE)
+	}
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err
+	}
+	return l, err
+}
 
 // Serve answers requests on l until ctx ends, and returns nil then. what names the service in errors.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, what string) error {

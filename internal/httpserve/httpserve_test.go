@@ -12,6 +12,23 @@ import (
 	"time"
 )
 
+// TestListen wants errors that do not name the address, and say what to do if it is in use.
+func TestListen(t *testing.T) {
+	l, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for address, want := range map[string]string{
+		l.Addr().String(): "address already in use: stop the process that has it ('ss -tlnp') or choose another port",
+		"192.0.2.1:0":     "bind: cannot assign requested address",
+	} {
+		if other, err := Listen(address); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, %v, want %s", address, other, err, want)
+		}
+	}
+}
+
 // TestSlowClients has clients that do not complete their requests. The server closes their connections.
 func TestSlowClients(t *testing.T) {
 	before := requestTimeout

@@ -126,6 +126,15 @@ type Namespace struct {
 	Interfaces []Interface `json:"interfaces,omitempty"`
 }
 
+// interrupted is the error of a lab whose Up was ended by its context. Its text leaves out that cause.
+type interrupted struct {
+	name  string
+	cause error
+}
+
+func (e *interrupted) Error() string { return "lab " + e.name + ": interrupted and removed" }
+func (e *interrupted) Unwrap() error { return e.cause }
+
 // Up sets up a lab. If it fails, or if ctx ends before the lab is complete, it
 // removes everything that it has made, but after a failure the logs of processes
 // stay, and the error says where.
@@ -152,7 +161,7 @@ func Up(ctx context.Context, kind string, o Options) (lab *Lab, err error) {
 			return
 		}
 		if ctx.Err() != nil {
-			err = fmt.Errorf("lab %s: interrupted and removed: %w", l.Name, ctx.Err())
+			err = &interrupted{l.Name, ctx.Err()}
 			lab, err = nil, join(err, l.remove(false))
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -144,12 +145,39 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 			if !out.hit || !errors.Is(err, context.Canceled) {
 				t.Errorf("Up returned %v, and wrote: %s", err, out.lines.String())
 			}
+			if want := "lab " + name + ": interrupted and removed"; err != nil && err.Error() != want {
+				t.Errorf("Up returned %v, want %s", err, want)
+			}
 			if err == nil {
 				_ = Down(name)
 			}
 			wantNothingLeft(t, name)
 		})
 	}
+}
+
+// TestUpOnIncompleteLab has the state of a lab whose Up was killed. The next Up says so.
+func TestUpOnIncompleteLab(t *testing.T) {
+	l := &Lab{Name: testName(t, "half"), Dir: labDir(testName(t, "half"))}
+	if err := l.claim(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Up(t.Context(), "veth", Options{Name: l.Name, Out: io.Discard})
+	if want := "lab " + l.Name + " is incomplete: "; err == nil || !strings.HasPrefix(err.Error(), want) ||
+		!strings.Contains(err.Error(), "remove it with 'culvert lab down "+l.Name+"'") {
+		t.Errorf("Up returned %v, want %s", err, want)
+	}
+	l.Ready = true
+	if err := l.save(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Up(t.Context(), "veth", Options{Name: l.Name, Out: io.Discard}); err == nil || !strings.Contains(err.Error(), "is up already") {
+		t.Errorf("Up on a lab that is up: %v", err)
+	}
+	if err := Down(l.Name); err != nil {
+		t.Fatal(err)
+	}
+	wantNothingLeft(t, l.Name)
 }
 
 // TestUpRemovesLogsOfFailure has logs of a lab that failed to come up, under the name of one that comes up.

@@ -60,6 +60,10 @@ func (l *Lab) claim() error {
 }
 
 func alreadyUp(name string) error {
+	if l, err := Open(name); err == nil && !l.Ready {
+		return fmt.Errorf("lab %s is incomplete: an 'up' of that name was killed or still runs: remove it with 'culvert lab down %s' or choose another --name",
+			name, name)
+	}
 	return fmt.Errorf("lab %s is up already: take it down with 'culvert lab down %s' or choose another --name", name, name)
 }
 

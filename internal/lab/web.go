@@ -8,12 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"culvert/internal/httpserve"
 )
 
 // headerTimeout is how long a client may take to send its header.
@@ -26,7 +27,7 @@ const headerTimeout = 10 * time.Second
 //	POST /          with its name, the number of bytes received and their SHA-256
 //	GET /health     with the status that PUT /health has set, by default 200
 func ServeWeb(ctx context.Context, listen, name string) error {
-	listener, err := net.Listen("tcp", listen)
+	listener, err := httpserve.Listen(listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", listen, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterstage"
+	"culvert/internal/httpserve"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/scion"
 	"culvert/internal/stage"
@@ -107,7 +108,7 @@ func listen(n *config.Node) (net.Listener, error) {
 	if n.Metrics == "" {
 		return nil, nil
 	}
-	listener, err := net.Listen("tcp", n.Metrics)
+	listener, err := httpserve.Listen(n.Metrics)
 	if err != nil {
 		if by := server(n.Name); by != "" { // its process has the address
 			return nil, fmt.Errorf("router %s is served by %s: stop that process first", n.Name, by)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"culvert/internal/show"
+	"culvert/internal/show/text"
 )
 
 // OptionError is an error in the options themselves, whatever the machine.
@@ -225,7 +226,7 @@ func (r *BlastReport) WriteJSON(w io.Writer) error {
 
 // WriteText writes the report in one line.
 func (r *BlastReport) WriteText(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%s: sent %d packets, %d bytes in %.3f s: %.0f packets/s; %d not taken by the device\n",
-		r.Interface, r.Packets, r.Bytes, r.Seconds, r.Mpps*1e6, r.Dropped)
+	_, err := fmt.Fprintf(w, "%s: sent %s, %s in %.3f s: %.0f packets/s; %d not taken by the device\n",
+		r.Interface, text.Count(r.Packets, "packet"), text.Count(r.Bytes, "byte"), r.Seconds, r.Mpps*1e6, r.Dropped)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"culvert/internal/bench/report"
 	"culvert/internal/show"
+	"culvert/internal/show/text"
 )
 
 // ListenOptions says what ListenOn counts.
@@ -101,7 +102,7 @@ func watchSink(ctx context.Context, sink *Sink, at End, progress io.Writer) erro
 				return err
 			}
 			mpps := float64(seen.Packets-last.Packets) / now.Sub(then).Seconds() / 1e6
-			fmt.Fprintf(progress, "%s: %.3f Mpps, %d packets, %d others", at.Name, mpps, seen.Packets, seen.Other)
+			fmt.Fprintf(progress, "%s: %.3f Mpps, %s, %s", at.Name, mpps, text.Count(seen.Packets, "packet"), text.Count(seen.Other, "other"))
 			if sink.flows > 0 {
 				order, err := sink.Order()
 				if err != nil {
@@ -148,8 +149,8 @@ func (r *ListenReport) WriteJSON(w io.Writer) error {
 
 // WriteText writes the report in lines.
 func (r *ListenReport) WriteText(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%s: %d packets, %d bytes in %.3f s; %d others left to the stack\n", r.Interface, r.Packets,
-		r.Bytes, r.Seconds, r.Other)
+	_, err := fmt.Fprintf(w, "%s: %s, %s in %.3f s; %s left to the stack\n", r.Interface, text.Count(r.Packets, "packet"),
+		text.Count(r.Bytes, "byte"), r.Seconds, text.Count(r.Other, "other"))
 	if err != nil || r.Order == nil {
 		return err
 	}

@@ -106,6 +106,9 @@ func openEnd(s *Netns, name string) (End, error) {
 // FindEnd finds an existing device.
 func FindEnd(s *Netns, name string) (End, error) {
 	dev, err := s.nl.LinkByName(name)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return End{}, fmt.Errorf("find %s: there is no such interface in this network namespace: 'ip -br link' lists those there are", name)
+	}
 	if err != nil {
 		return End{}, fmt.Errorf("find %s: %w", name, err)
 	}

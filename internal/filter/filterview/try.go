@@ -347,7 +347,7 @@ func also(t Result) string {
 
 func (r *runner) writeTotals() error {
 	c := r.totals
-	lines := []string{fmt.Sprintf("%d packets: %d dropped, %d passed", c.Packets, c.Dropped, c.Passed)}
+	lines := []string{fmt.Sprintf("%s: %d dropped, %d passed", text.Count(uint64(c.Packets), "packet"), c.Dropped, c.Passed)}
 	t := text.Table{Indent: "  ", Right: []bool{false, true}}
 	for _, rule := range c.Rules {
 		t.Add(rule.Rule, fmt.Sprint(rule.Matched), rule.words)

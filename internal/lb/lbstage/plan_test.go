@@ -57,6 +57,7 @@ func TestCompileErrors(t *testing.T) {
 		{lbVIP + "quic_server_id = 2\n", "c.toml:6:18: VIP 192.0.2.1:80/tcp: quic_server_id goes with UDP"},
 		{lbVIP + "[lb.vip.check]\ntype = \"icmp\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: type \"icmp\" of check"},
 		{lbVIP + "[lb.vip.check]\ntype = \"tcp\"\nrise = 0\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: rise 0 of check: use 1 to"},
+		{lbVIP + "[lb.vip.check]\ntype = \"tcp\"\ninterval = \"0s\"\n", "c.toml:8:12: VIP 192.0.2.1:80/tcp: interval = \"0s\" is too short: write a time above 0, as 500ms"},
 		{lbVIP + "[lb.vip.check]\ntype = \"tcp\"\ninterval = \"1\"\n", "c.toml:8:12: VIP 192.0.2.1:80/tcp: interval = \"1\" is not a duration"},
 		{lbVIP + "[lb.vip.check]\ntype = \"tcp\"\ntimeout = \"2s\"\n", "c.toml:6:2: VIP 192.0.2.1:80/tcp: timeout 2s of check: use 10ms to its interval of 1s"},
 		{lbVIP + strings.Replace(lbBackend, "11", "11:80", 1), "c.toml:7:11: VIP 192.0.2.1:80/tcp: \"10.0.0.11:80\" is no address of a backend: write it without a port, as 10.0.0.11"},

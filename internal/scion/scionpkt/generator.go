@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/scionproto/scion/pkg/addr"
 	"github.com/scionproto/scion/pkg/slayers/path/scion"
@@ -47,6 +48,11 @@ func newGenerator(n *Network, o GenerateOptions) (*generator, error) {
 	if g.dst, err = parseMAC(o.DstMAC); err != nil {
 		return nil, err
 	}
+	for flag, id := range map[string]int{"ingress": o.Ingress, "egress": o.Egress} {
+		if err := n.haveInterface(flag, id); err != nil {
+			return nil, err
+		}
+	}
 	if err := g.findWays(); err != nil {
 		return nil, err
 	}
@@ -59,6 +65,20 @@ func newGenerator(n *Network, o GenerateOptions) (*generator, error) {
 		}
 	}
 	return g, nil
+}
+
+// haveInterface returns an error if the AS has no interface id. 0 and negative numbers are none.
+func (n *Network) haveInterface(flag string, id int) error {
+	var ids []int
+	for _, i := range n.Interfaces {
+		ids = append(ids, int(i.ID))
+	}
+	if id <= 0 || slices.Contains(ids, id) {
+		return nil
+	}
+	slices.Sort(ids)
+	return fmt.Errorf("%s %d: the topology has no interface %d: its interfaces are %s", flag, id, id,
+		strings.Trim(fmt.Sprint(ids), "[]"))
 }
 
 // findWays lists the ways that match the options.

@@ -271,3 +271,18 @@ func TestBuildRefuses(t *testing.T) {
 		t.Error("the longest SCION header is not 1020 bytes any more")
 	}
 }
+
+// TestNoSuchInterface asks for packets by interfaces that the topology does not have.
+func TestNoSuchInterface(t *testing.T) {
+	n := &Network{Interfaces: []Interface{{ID: 2}, {ID: 1}}}
+	o := GenerateOptions{Flows: 1, HopFields: 4, Sizes: []int{256}, Family: "4", Ingress: -1, Egress: 9}
+	const want = "egress 9: the topology has no interface 9: its interfaces are 1 2"
+	if _, err := newGenerator(n, o); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for id, good := range map[int]bool{-1: true, 0: true, 1: true, 2: true, 3: false, 1 << 16: false} {
+		if err := n.haveInterface("ingress", id); (err == nil) != good {
+			t.Errorf("interface %d: %v", id, err)
+		}
+	}
+}

@@ -18,6 +18,14 @@ func Grouped(n uint64) string {
 	return s
 }
 
+// Count formats a number with what it counts, in the singular: 1 packet, 2 packets.
+func Count(n uint64, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.FormatUint(n, 10) + " " + what
+}
+
 // Short formats a quantity with three significant digits and a decimal prefix: 999, 1.23k, 45.6M.
 func Short(v float64) string {
 	const prefixes = "kMGTPE"

@@ -19,6 +19,14 @@ func TestTable(t *testing.T) {
 	}
 }
 
+func TestCount(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0 packets", 1: "1 packet", 2: "2 packets", 1000: "1000 packets"} {
+		if got := Count(n, "packet"); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
 func TestNumbers(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 0.25: "0.2", 1: "1", 9.96: "10", 12.3: "12", 999.4: "999", 999.5: "1.00k", 1234: "1.23k", 9995: "10.0k",
