@@ -44,9 +44,7 @@ func setFlags(cmd *cobra.Command, c *node.SetChange) {
 	f := cmd.Flags()
 	f.StringVarP(&c.File, "file", "f", "", "read the entries from `FILE`, - for standard input")
 	f.StringVar(&c.Timeout, "timeout", "", "entries stay for `TIME`: 90s, 10m, 1d (default: until they are deleted)")
-	f.StringVar(&c.Type, "type", "", "`TYPE` of a new set's entries: prefix (default) or endpoint")
 	completeFileFlag(cmd, "file", "")
-	completeFlag(cmd, "type", fixed("prefix", "endpoint"))
 	onFlag(cmd, &c.On, node.RoutersHere)
 }
 
@@ -64,6 +62,8 @@ set already stays for the longer of the two times.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return changeSet(cmd, c, args) },
 	}
 	cmd.Flags().BoolVar(&c.Replace, "replace", false, "replace all entries of the set")
+	cmd.Flags().StringVar(&c.Type, "type", "", "`TYPE` of a new set's entries: prefix (default) or endpoint")
+	completeFlag(cmd, "type", fixed("prefix", "endpoint"))
 	setFlags(cmd, &c)
 	return cmd
 }
@@ -71,13 +71,15 @@ set already stays for the longer of the two times.`,
 func newFilterSetReplaceCmd() *cobra.Command {
 	var c node.SetChange
 	cmd := &cobra.Command{
-		Use:               "replace NAME {ENTRY... | -f FILE}",
-		Short:             "replace all entries of a set",
+		Use:   "replace NAME {ENTRY... | -f FILE}",
+		Short: "replace all entries of a set",
+		Long: `Replace all entries of a set that exists. 'culvert filter set add --replace' makes
+the set if there is none.`,
 		Example:           "  culvert filter set replace bad -f bad.txt",
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeArgs(nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c.Replace = true
+			c.Replace, c.Existing = true, true
 			return changeSet(cmd, c, args)
 		},
 	}

@@ -221,6 +221,7 @@ func TestFilterCommands(t *testing.T) {
 		{1, "set del none", "no set none"},
 		{1, "set del none 192.0.2.1", "no set none"},
 		{1, "set show none", "no set none"},
+		{1, "set replace none 192.0.2.1", "no set none: there is none; 'culvert filter set add' makes one"},
 		{1, "set add bad 192.0.2.1 192.0.2.300", `"192.0.2.300" is no address`},
 		{1, "set add bad -f " + b.file("bad.txt", "192.0.2.1\n# x\n192.0.2.0/33\n"), "bad.txt:3: "},
 		{1, "unprotect 192.0.2.1:80", "192.0.2.1:80 is not protected"},
@@ -262,7 +263,11 @@ func TestFilterSets(t *testing.T) {
 	b.filter(1, "192.0.2.9/32 is not in it: nothing is deleted", "set del bad 203.0.113.9 192.0.2.9")
 	b.filter(0, "set bad has 2 entries\n", "set del bad 203.0.113.9")
 	b.filter(1, "set bad has members of another type than endpoint", "set add bad --type endpoint 192.0.2.1:53")
+	b.filter(1, "no set baad: there is bad; 'culvert filter set add' makes one\n", "set replace baad 192.0.2.9")
+	b.filter(2, "unknown flag: --type", "set replace bad --type prefix 192.0.2.9")
 	b.filter(0, "set bad has 1 entry\n", "set replace bad -f", b.file("new", "192.0.2.9 # innocent\n"))
+	b.filter(0, "set new has 1 entry\n", "set add new --replace 192.0.2.9")
+	b.filter(0, "set new deleted\n", "set del new")
 	b.send(1, frame("192.0.2.9", 53))
 	b.send(1, frame("198.51.100.7", 53))
 	b.counted("bad", 3)

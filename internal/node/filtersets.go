@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"culvert/internal/datapath"
@@ -31,12 +32,14 @@ type SetChange struct {
 	Type string
 	// Replace removes all other entries.
 	Replace bool
+	// Existing refuses to make the set if it does not exist.
+	Existing bool
 	Out     io.Writer
 	// Progress receives a line when reading or loading takes long. It may be nil.
 	Progress io.Writer
 }
 
-// ChangeSet puts entries into a set and makes the set if it does not exist. An error leaves everything as it was.
+// ChangeSet puts entries into a set. Unless c.Existing, it makes the set if it does not exist. An error leaves everything as it was.
 func ChangeSet(c SetChange) error {
 	if err := filter.CheckName("set", c.Name); err != nil {
 		return err
@@ -53,6 +56,8 @@ func ChangeSet(c SetChange) error {
 				return fmt.Errorf("set %s has members of another type than %s", c.Name, c.Type)
 			}
 			set, exists = f.Sets[n], true
+		} else if c.Existing {
+			return noSet(f, c.Name)
 		}
 		done := progress(c.Progress, "set "+c.Name+": reading entries")
 		m, err := filterstage.ReadMembers(set.Endpoints, c.File, c.Stdin, c.Entries, c.Timeout)
@@ -77,6 +82,24 @@ func ChangeSet(c SetChange) error {
 		}
 		return nil
 	})
+}
+
+// noSet returns the error of a change of a set that f does not have.
+func noSet(f filterplane.Filter, name string) error {
+	const maxNamed = 5
+	var names []string
+	for _, s := range f.Sets {
+		if len(names) == maxNamed {
+			names = append(names, "others")
+			break
+		}
+		names = append(names, s.Name)
+	}
+	there := "there is none"
+	if len(names) > 0 {
+		there = "there is " + strings.Join(names, ", ")
+	}
+	return fmt.Errorf("no set %s: %s; 'culvert filter set add' makes one", name, there)
 }
 
 // looksLikeNetwork tells whether an entry is an IPv4 address without a prefix length whose last byte is 0. Its author may have
