@@ -30,8 +30,8 @@ or, with --type endpoint, addresses with ports:
   192.0.2.1:53   [2001:db8::1]:53
 
 A file has entries with blanks or line ends between them, and comments from # to
-the end of a line. An entry may be followed by how long it stays: timeout 10m. A
-file with a bad line is refused as a whole.`,
+the end of a line. An entry may be followed by how long it stays: timeout 10m (90s,
+12h, 1d). A file with a bad line is refused as a whole.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: needVerb,
 	}

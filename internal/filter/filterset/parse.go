@@ -119,7 +119,7 @@ func word(s string) (first, rest string) {
 	return s[from:to], s[to:]
 }
 
-// ParseTimeout parses a duration as in 90s, 10m, 1h30m, 1d or 1d12h. A number without a unit is in seconds. 0 means for ever.
+// ParseTimeout parses a duration as in 90s, 10m, 1h30m, 1d or 1d12h. A number needs a unit, except for 0, which means for ever.
 func ParseTimeout(s string) (time.Duration, error) {
 	var d time.Duration
 	bad := fmt.Errorf("%.40q is no timeout: write a duration as 90s, 10m, 12h or 1d, 0 for ever", s)
@@ -135,7 +135,9 @@ func ParseTimeout(s string) (time.Duration, error) {
 		if rest != s {
 			return 0, bad
 		}
-		d = time.Duration(n) * time.Second
+		if n != 0 {
+			return 0, fmt.Errorf("timeout %s has no unit: use s, m, h or d, as in %[1]ss", s)
+		}
 	} else if rest != "" || rest == s {
 		more, err := time.ParseDuration(rest)
 		if err != nil || more < 0 {

@@ -36,7 +36,7 @@ func TestReadPrefixes(t *testing.T) {
 		{text: "192.0.2.1", want: "192.0.2.1/32"},
 		{text: "192.0.2.1\r\n198.51.100.0/24 # and this\r\n2001:db8::/32 # 10.0.0.1", want: "192.0.2.1/32,198.51.100.0/24,2001:db8::/32"},
 		{text: " 192.0.2.1\t192.0.2.3 192.0.2.5", want: "192.0.2.1/32,192.0.2.3/32,192.0.2.5/32"},
-		{text: "192.0.2.1 timeout 10m 192.0.2.3\n192.0.2.5 timeout 90 # seconds", want: "192.0.2.1/32 10m0s,192.0.2.3/32,192.0.2.5/32 1m30s"},
+		{text: "192.0.2.1 timeout 10m 192.0.2.3\n192.0.2.5 timeout 90s # seconds", want: "192.0.2.1/32 10m0s,192.0.2.3/32,192.0.2.5/32 1m30s"},
 		{text: "192.0.2.1 192.0.2.3 timeout 0 192.0.2.5 timeout 1d", timeout: time.Hour, want: "192.0.2.1/32 1h0m0s,192.0.2.3/32,192.0.2.5/32 24h0m0s"},
 		{text: "192.0.2.0/24 timeout 1h\n192.0.2.128/25 timeout 2h", want: "192.0.2.0/25 1h0m0s,192.0.2.128/25 2h0m0s"},
 		{text: "192.0.2.0/24 timeout 2h\n192.0.2.128/25 timeout 1h", want: "192.0.2.0/24 2h0m0s"},
@@ -73,6 +73,7 @@ func TestBadPrefixes(t *testing.T) {
 		"192.0.2.1 timeout -5m":            "\"-5m\" is no timeout",
 		"192.0.2.1 timeout 5x":             "no timeout",
 		"192.0.2.1 timeout 1d5":            "no timeout",
+		"192.0.2.1 timeout 10":             "set:1: timeout 10 has no unit: use s, m, h or d, as in 10s",
 		"192.0.2.1 timeout 3651d":          "timeout 3651d is too long: use at most 3650d",
 		"192.0.2.1 timeout 99999999999999": "no timeout",
 		strings.Repeat("9", 10000):         "is no address",
@@ -90,7 +91,7 @@ func TestBadPrefixes(t *testing.T) {
 
 func TestParseTimeout(t *testing.T) {
 	for s, want := range map[string]time.Duration{
-		"0": 0, "90": 90 * time.Second, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "250ms": 250 * time.Millisecond,
+		"0": 0, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "250ms": 250 * time.Millisecond,
 		"1d": 24 * time.Hour, "1d12h": 36 * time.Hour, "3650d": maxTimeout,
 	} {
 		if got, err := ParseTimeout(s); err != nil || got != want {
