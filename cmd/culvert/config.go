@@ -46,7 +46,7 @@ const aboutConfig = `The file is TOML:
   per = "src/24,48"               # each such prefix has a rate of its own; default: one rate
   burst = 200                     # packets, or with a unit as in "64kB" bytes
   entries = 100000                # keep rates of at least so many addresses
-  # all = true                    # needed for a rule that drops every packet
+  # all = true                    # needed for drop or pass of every packet
 
   [[filter.set]]
   name = "bad"

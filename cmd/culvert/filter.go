@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/node"
 )
 
@@ -40,9 +41,14 @@ empty [filter] table makes one that only filters.`,
 
 // filterError marks errors of the command line as wrong usage. An expression that does not compile is another error.
 func filterError(err error) error {
-	var part *filter.PartError
+	var (
+		part       *filter.PartError
+		everything *filter.EverythingError
+	)
 	switch {
-	case errors.Is(err, filter.ErrEverything):
+	case errors.As(err, &everything) && everything.Action == filterplane.Pass:
+		return usageError(errors.New("pass without an expression or a set lets every packet skip the rest of the filter: use --all to confirm it"))
+	case errors.As(err, &everything):
 		return usageError(errors.New("drop without an expression or a set drops every packet: use --all to confirm it"))
 	case errors.As(err, &part) && part.Part != filter.PartExpression:
 		return usageError(err)
@@ -72,7 +78,7 @@ func ruleFlags(cmd *cobra.Command, s *filter.Spec, file *string) {
 	f.StringVar(&s.Per, "per", "", "what has a rate of its own: `KEY` is src, dst, or with prefix lengths src/24,48")
 	f.StringVar(&s.Burst, "burst", "", "let through `SIZE` packets or bytes, as 64kB, at once")
 	f.IntVar(&s.Entries, "entries", 0, "keep rates of at least `N` addresses")
-	f.BoolVar(&s.All, "all", false, "confirm that the rule drops every packet")
+	f.BoolVar(&s.All, "all", false, "confirm that the rule drops or passes every packet")
 	completeFlag(cmd, "src", setRefs)
 	completeFlag(cmd, "dst", setRefs)
 	completeFlag(cmd, "per", fixed("src", "dst", "src/24,48", "dst/24,48"))

@@ -34,7 +34,7 @@ An expression is one of libpcap (pcap-filter(7)) for Ethernet frames, in one
 argument or several. Instead of it, - reads standard input and -f reads a file: an
 expression, or a program as tcpdump -ddd or -dd prints it. A rule matches if its
 expression, its sets and its interfaces all match. A rule without these matches
-every packet; drop needs --all as a confirmation then.
+every packet; drop and pass need --all as a confirmation then.
 
 RATE is in packets (1000/s, 1000pps, 10kpps, 1Mpps), bytes (500kB/s) or bits
 (10Mbit/s) of whole frames; k, M and G are powers of 1000. With --per, each source

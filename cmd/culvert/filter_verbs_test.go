@@ -212,6 +212,7 @@ func TestFilterCommands(t *testing.T) {
 		{1, "add --before none count", "no rule none"},
 		{1, "add --replace --name none count", "no rule none"},
 		{2, "add drop", "use --all to confirm it"},
+		{2, "add --first pass", "lets every packet skip the rest of the filter: use --all to confirm it"},
 		{2, "add limit udp", `"udp" is no rate`},
 		{2, "add --per x limit 1pps", "use src or dst"},
 		{2, "add limit 60GB/s", "use 1B/s to 50GB/s"},

@@ -25,7 +25,7 @@ type Spec struct {
 	Src, Dst   []string
 	// Expression is one of libpcap's, or a classic BPF program as text. It is nil if there is none.
 	Expression *string
-	// All confirms that the rule is meant to drop every packet.
+	// All confirms that the rule is meant to drop or pass every packet.
 	All bool
 }
 
@@ -54,8 +54,17 @@ func (e *PartError) Error() string { return e.Err.Error() }
 
 func (e *PartError) Unwrap() error { return e.Err }
 
-// ErrEverything is the error of a rule that would drop every packet, if Spec.All does not confirm it.
-var ErrEverything = errors.New("the rule would drop every packet")
+// EverythingError is the error of a rule that would drop or pass every packet, if Spec.All does not confirm it.
+type EverythingError struct {
+	Action filterplane.Action
+}
+
+func (e *EverythingError) Error() string {
+	if e.Action == filterplane.Pass {
+		return "the rule would pass every packet, past the rest of the filter"
+	}
+	return "the rule would drop every packet"
+}
 
 // Actions are the words for all actions.
 var Actions = []string{
@@ -103,9 +112,9 @@ func (s Spec) fill(r *filterplane.Rule) (part string, err error) {
 	}
 	switch everything := Everything(*r); {
 	case everything && !s.All:
-		return PartAction, ErrEverything
+		return PartAction, &EverythingError{r.Action}
 	case s.All && !everything:
-		return PartAll, errors.New("all is for the drop of every packet: leave it out")
+		return PartAll, errors.New("all is for a rule that drops or passes every packet: leave it out")
 	}
 	return "", nil
 }
@@ -175,9 +184,10 @@ func (s Spec) limit(r *filterplane.Rule) (part string, err error) {
 	return "", nil
 }
 
-// Everything tells whether the rule drops every packet that comes in by its interfaces.
+// Everything tells whether the rule drops or passes every packet that comes in by its interfaces.
 func Everything(r filterplane.Rule) bool {
-	return r.Action == filterplane.Drop && len(r.Src) == 0 && len(r.Dst) == 0 && matchesAll(r.Code)
+	decides := r.Action == filterplane.Drop || r.Action == filterplane.Pass
+	return decides && len(r.Src) == 0 && len(r.Dst) == 0 && matchesAll(r.Code)
 }
 
 // Words returns a rule as the arguments of 'culvert filter add', without its name.

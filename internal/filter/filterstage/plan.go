@@ -183,13 +183,16 @@ func compileRule(r RuleTable) (filterplane.Rule, error) {
 		spec.Expression = &text
 	}
 	rule, err := spec.Rule()
-	var part *filter.PartError
+	var (
+		part       *filter.PartError
+		everything *filter.EverythingError
+	)
 	switch {
 	case err == nil:
 		rule.File = true
 		return rule, nil
-	case errors.Is(err, filter.ErrEverything):
-		err = r.Locate(filter.PartAction, fmt.Errorf("rule %s: %w: say all = true if it is meant to", r.Name, filter.ErrEverything))
+	case errors.As(err, &everything):
+		err = r.Locate(filter.PartAction, fmt.Errorf("rule %s: %w: say all = true if it is meant to", r.Name, everything))
 	case errors.As(err, &part):
 		key := part.Part
 		if key == filter.PartExpression && r.Program != "" {

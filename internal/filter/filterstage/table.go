@@ -25,7 +25,7 @@ type RuleTable struct {
 	// path starts at the directory of the configuration file.
 	Expression *string `toml:"expression"`
 	Program    string  `toml:"program"`
-	// All confirms that drop is to drop every packet.
+	// All confirms that drop or pass is meant for every packet.
 	All        bool  `toml:"all"`
 	Interfaces Words `toml:"interfaces"`
 	// Src and Dst are references to sets, as "@bad" and "!@good".
