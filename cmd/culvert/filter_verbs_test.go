@@ -243,6 +243,13 @@ func TestFilterCommands(t *testing.T) {
 	b.filter(0, "rules mid, all deleted\n", "del mid all")
 	b.order("noicmp rule1")
 
+	// What a deleted rule has dropped stays in the sum, and its name is not given again.
+	b.expect(0, "  filter  2 rules  dropped 4 packets, 240B\n", "status", "--on", "culvert")
+	b.filter(0, "rule last added\n", "add --name last count")
+	b.filter(0, "rules noicmp, rule1 deleted\n", "del noicmp rule1")
+	b.expect(0, "  filter  1 rule  dropped 4 packets, 240B\n", "status", "--on", "culvert")
+	b.filter(0, "rule rule2 added\n", "add count")
+
 	b.filter(0, "", "flush")
 }
 
@@ -252,6 +259,7 @@ func TestFilterSets(t *testing.T) {
 	b.expect(0, "", "attach", "-c", b.file("c.toml", onFt0), "ft0")
 	b.filter(0, "culvert has no sets", "set list")
 	b.filter(0, "set bad has 2 entries\n", "set add bad 198.51.100.0/24 2001:db8::/32 --timeout 1h")
+	b.filter(1, "timeout 10 has no unit: use s, m, h or d, as in 10s\n", "set add bad --timeout 10 10.0.0.0/8")
 	b.filter(0, "set bad has 3 entries\n", "set add bad 203.0.113.9")
 	b.filter(0, "203.0.113.9\n", "set show bad")
 	b.filter(0, "rule bad added\n", "add --name bad --src @bad drop")

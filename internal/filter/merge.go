@@ -22,7 +22,7 @@ type Place struct {
 // there is a rule of that name, no rule at.Before, or if f does not have a set that the rule uses.
 func Insert(f *filterplane.Filter, r filterplane.Rule, at Place) (name string, err error) {
 	if r.Name == "" {
-		r.Name = FreeName(f)
+		r.Name = freeName(f)
 	}
 	if indexRule(f.Rules, r.Name) >= 0 {
 		return "", fmt.Errorf("there is a rule %s already: replace it with --replace, or choose another --name", r.Name)
@@ -111,8 +111,15 @@ func Delete(f *filterplane.Filter, names []string) error {
 		}
 		rules = slices.Delete(rules, n, n+1)
 	}
+	rememberNames(f)
 	f.Rules = rules
 	return nil
+}
+
+// Flush removes all rules from f.
+func Flush(f *filterplane.Filter) {
+	rememberNames(f)
+	f.Rules = nil
 }
 
 // DeleteSets removes sets from f, given their names. On an error, as when a rule uses one of them, it removes none.
@@ -172,7 +179,7 @@ func TakenOver(running, file filterplane.Filter) (sets []string) {
 // made by hand stays. It becomes the file's if the file has the same, and is an error if the file has another one of that name.
 // The file's rules are a block in the file's order, where the first rule of the earlier file was, or after all others.
 func Merge(running, file filterplane.Filter) (filterplane.Filter, error) {
-	out := filterplane.Filter{Top: running.Top}
+	out := filterplane.Filter{Top: running.Top, Named: running.Named}
 	at := slices.IndexFunc(running.Rules, func(r filterplane.Rule) bool { return r.File })
 	if at < 0 {
 		at = len(running.Rules)

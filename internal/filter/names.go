@@ -5,6 +5,7 @@ package filter
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"culvert/internal/filter/filterplane"
@@ -33,12 +34,22 @@ func nameRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.'
 }
 
-// FreeName returns a name that no rule of f has: rule1, rule2 and so on.
-func FreeName(f *filterplane.Filter) string {
-	for n := 1; ; n++ {
-		name := fmt.Sprintf("rule%d", n)
-		if indexRule(f.Rules, name) < 0 {
-			return name
+// madeUp begins the names that are made up for rules: rule1, rule2 and so on.
+const madeUp = "rule"
+
+// freeName makes up a name that no rule of f has or had, since counters in metrics belong to it. f remembers it.
+func freeName(f *filterplane.Filter) string {
+	rememberNames(f)
+	f.Named++
+	return madeUp + strconv.Itoa(f.Named)
+}
+
+// rememberNames makes f remember the numbers in the names of its rules, before rules are deleted or one gets a name.
+func rememberNames(f *filterplane.Filter) {
+	for _, r := range f.Rules {
+		digits, ok := strings.CutPrefix(r.Name, madeUp)
+		if n, err := strconv.ParseUint(digits, 10, 31); ok && err == nil {
+			f.Named = max(f.Named, int(n))
 		}
 	}
 }

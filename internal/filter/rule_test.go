@@ -277,6 +277,7 @@ func TestInsertAndDelete(t *testing.T) {
 		err  string
 	}{
 		{"", Place{}, "a rule1 B rule2", ""},
+		{"rule7", Place{}, "a rule1 B rule7", ""},
 		{"c", Place{First: true}, "c a rule1 B", ""},
 		{"c", Place{Before: "B"}, "a rule1 c B", ""},
 		{"c", Place{Before: "z"}, "", "no rule z: see"},
@@ -290,6 +291,19 @@ func TestInsertAndDelete(t *testing.T) {
 		case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
 			t.Errorf("%+v: %v, want %s", tt.at, err, tt.err)
 		}
+	}
+	g := f
+	for _, want := range []string{"rule2", "rule3", "rule4"} { // the rule before is deleted each time
+		name, err := Insert(&g, rule("", false), Place{})
+		if err != nil || name != want {
+			t.Errorf("rule %s (%v), want %s: a name is given once", name, err, want)
+		}
+		if err := Delete(&g, []string{name}); err != nil {
+			t.Error(err)
+		}
+	}
+	if merged, err := Merge(g, filterplane.Filter{Rules: list("z")}); err != nil || merged.Named != g.Named {
+		t.Errorf("%d names given (%v), want %d", merged.Named, err, g.Named)
 	}
 	r := rule("x", false)
 	r.Src = []filterplane.SetRef{{Set: "t"}}

@@ -112,7 +112,7 @@ func Flush(on string, all bool, out io.Writer) error {
 		var before filterplane.Filter
 		err := change(inst, func(f *filterplane.Filter) error {
 			before = *f
-			f.Rules = nil
+			filter.Flush(f)
 			if all {
 				f.Sets, f.Services, f.Top = nil, nil, filterplane.TopOff
 			}

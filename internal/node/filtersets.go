@@ -34,7 +34,7 @@ type SetChange struct {
 	Replace bool
 	// Existing refuses to make the set if it does not exist.
 	Existing bool
-	Out     io.Writer
+	Out      io.Writer
 	// Progress receives a line when reading or loading takes long. It may be nil.
 	Progress io.Writer
 }

@@ -112,6 +112,8 @@ type Filter struct {
 	Sets     []Set     `json:",omitempty"`
 	Services []Service `json:",omitempty"`
 	Top      TopBy     `json:",omitempty"`
+	// Named is the highest number in a name that was made up for a rule. Rules made later get higher ones.
+	Named int `json:",omitempty"`
 }
 
 // Protected returns the addresses of f's services.

@@ -3,10 +3,13 @@
 package status
 
 import (
+	"strings"
+
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/show/text"
+	"culvert/internal/stats"
 )
 
 // Filter sums up the packet filter of a data plane. 'culvert filter list' has more.
@@ -14,8 +17,7 @@ type Filter struct {
 	Rules    int `json:"rules"`
 	Sets     int `json:"sets"`
 	Services int `json:"services"`
-	// Packets and Bytes are what the filter has dropped: what rules with action drop have matched, and what was over the rate
-	// of rules with action limit.
+	// Packets and Bytes are what the filter has dropped, also by rules that were deleted since: the sum over its reasons.
 	Packets uint64 `json:"dropped_packets"`
 	Bytes   uint64 `json:"dropped_bytes"`
 }
@@ -28,24 +30,21 @@ func (r *Router) describeFilter(inst *datapath.Instance) error {
 	if len(f.Rules)+len(f.Sets)+len(f.Services) == 0 {
 		return nil
 	}
-	c, err := filterplane.ReadCounters(inst)
-	if err != nil {
-		return err
-	}
-	actions := make(map[string]filterplane.Action)
-	for _, rule := range f.Rules {
-		actions[rule.Name] = rule.Action
-	}
 	r.Filter = &Filter{Rules: len(f.Rules), Sets: len(f.Sets), Services: len(f.Services)}
-	for _, count := range c.Rules {
-		dropped := count.Over
-		if actions[count.Name] == filterplane.Drop {
-			dropped = count.Matched
-		}
-		r.Filter.Packets += dropped.Packets
-		r.Filter.Bytes += dropped.Bytes
+	for _, i := range r.Interfaces {
+		r.Filter.add(i.Reasons)
 	}
 	return nil
+}
+
+// add adds what the filter has dropped, given the reasons of an interface.
+func (f *Filter) add(reasons []stats.Reason) {
+	for _, reason := range reasons {
+		if reason.Verdict == "drop" && (reason.Name == "filter" || strings.HasPrefix(reason.Name, "filter-")) {
+			f.Packets += reason.Packets
+			f.Bytes += reason.Bytes
+		}
+	}
 }
 
 func (f *Filter) line() string {
