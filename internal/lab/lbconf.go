@@ -145,7 +145,9 @@ func (l *Lab) showLB() string {
 	try("router", "birdc -s "+l.birdSocket("router")+" show route all")
 	try("lb1", "culvert lb show")
 	try("lb1", "culvert lb explain "+service+" "+net18(lbNetClient, 2, false).Addr().String()+":40000")
-	try("lb1", "culvert lb drain "+service+" "+lbBackendAddr(0).String())
+	for _, balancer := range []string{"lb1", "lb2"} { // each has its own drains
+		try(balancer, "culvert lb drain "+service+" "+lbBackendAddr(0).String()+"   # on every balancer")
+	}
 	try("b1", "culvert lb decap show")
 	return s.String()
 }
