@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,7 @@ func TestProcessDied(t *testing.T) {
 		b.expect(0, "detached", "detach", "--all")
 	}
 
+	must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
 	path := b.file("c.toml", "interfaces = ['ft0']\n"+smallRoute)
 	b.expect(0, "attached", "attach", "-c", path, "ft0")
 	if out := doctor(); strings.Contains(out, dies) {

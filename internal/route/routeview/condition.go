@@ -56,6 +56,11 @@ func Describe(inst *datapath.Instance) (*State, error) {
 		IPv6:   condition(*o, st.Policy.Kernel6, st.Until6),
 		Memory: routeplane.Memory(inst),
 	}
+	if nowhere, err := forwardsNowhere4(inst); err != nil {
+		return nil, err
+	} else if nowhere {
+		s.IPv4 = Condition{By: Kernel}
+	}
 	s.IPv4.Why, s.IPv6.Why = why(inst, s.IPv4.By, false), why(inst, s.IPv6.By, true)
 	return s, nil
 }

@@ -62,6 +62,20 @@ func TestStats(t *testing.T) {
 	if err := WriteStats("no", false, false, &out); err == nil || !strings.Contains(err.Error(), "no data plane no") {
 		t.Error(err)
 	}
+
+	// Without forwarding of IPv4 on any interface, all of it is left to the kernel.
+	for n, name := range []string{"west", "east"} {
+		b.setDev(name, func(d *routeplane.Dev) { d.Forward4 = false })
+		s, err := Describe(b.inst)
+		must(t, err)
+		if want := []string{Mirror, Kernel}[n]; s.IPv4.By != want || s.IPv6.By != Mirror {
+			t.Errorf("off on %d interfaces: %+v, want IPv4 by %s", n+1, s, want)
+		}
+	}
+	sysctl(t, "ipv4/ip_forward", "0")
+	if s, err := Describe(b.inst); err != nil || s.IPv4.String() != "left to the kernel: net.ipv4.ip_forward is 0" {
+		t.Errorf("%+v, %v", s, err)
+	}
 }
 
 // Every prefix that is the longest for some address is counted, in whatever order prefixes are added.

@@ -10,6 +10,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/netfilter"
+	"culvert/internal/route/routeplane"
 )
 
 // why returns why a family is not forwarded by the mirror. The host's settings are known only in the caller's network
@@ -41,10 +42,30 @@ func why(inst *datapath.Instance, by string, is6 bool) string {
 	return ""
 }
 
+// forwardsNowhere4 tells whether the kernel forwards no IPv4 packets of any interface that carries the program, so that the fast
+// path leaves all of them to it. It is false as long as no interface is known.
+func forwardsNowhere4(inst *datapath.Instance) (bool, error) {
+	plane, err := routeplane.View(inst)
+	if err != nil {
+		return false, err
+	}
+	defer plane.Close()
+	devs, err := plane.Devs()
+	for _, d := range devs {
+		if d.Forward4 {
+			return false, err
+		}
+	}
+	return len(devs) > 0, err
+}
+
 // whyKernel looks for the setting because of which a whole family is left to the kernel.
 func whyKernel(is6 bool) string {
 	if is6 && !sysctlOn("ipv6/conf/all/forwarding") {
 		return "net.ipv6.conf.all.forwarding is 0"
+	}
+	if !is6 && !sysctlOn("ipv4/ip_forward") {
+		return "net.ipv4.ip_forward is 0"
 	}
 	if policies, err := netlink.XfrmPolicyList(int(family(is6))); err == nil && len(policies) > 0 {
 		return "IPsec policies (ip xfrm policy)"
