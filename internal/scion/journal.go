@@ -5,7 +5,6 @@ package scion
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +15,7 @@ import (
 )
 
 const (
-	// journalPeriod is how often the journal checks the interfaces and the addresses of the host.
+	// journalPeriod is how often the journal checks the addresses of the host.
 	journalPeriod = 3 * time.Second
 	// firstAnswers is how long neighbors and BFD sessions may take to answer before the log reports
 	// that they have not.
@@ -38,8 +37,6 @@ type journal struct {
 	// unresolvedLogged marks the links that the log has reported without a next hop.
 	unresolvedLogged []bool
 
-	// attached are the interfaces that the fast path was attached to at the last check.
-	attached []string
 	// missing are the router's own addresses that no interface has.
 	missing map[netip.Addr]bool
 }
@@ -65,7 +62,6 @@ func localAddresses() (map[netip.Addr]bool, error) {
 
 // start logs the interfaces, the mode and the keys of the fast path.
 func (j *journal) start() {
-	j.attached = j.plane.Attached()
 	mode, origin := "native", "fresh"
 	if j.plane.Generic() {
 		mode = "generic"
@@ -73,7 +69,7 @@ func (j *journal) start() {
 	if j.plane.Adopted() {
 		origin = "adopted"
 	}
-	j.info("Fast path attached", "interfaces", strings.Join(j.attached, ","), "mode", mode, "origin", origin)
+	j.info("Fast path attached", "interfaces", strings.Join(j.plane.Attached(), ","), "mode", mode, "origin", origin)
 	keys, err := j.plane.Keys()
 	if err != nil {
 		log.Error("Listing the fast path's keys", "err", err)
@@ -114,16 +110,8 @@ func (j *journal) endWait() {
 	}
 }
 
-// look logs interfaces that another process has detached, and own addresses that have gone or come back.
+// look logs own addresses that have gone or come back. The node logs what becomes of the interfaces.
 func (j *journal) look() {
-	attached := j.plane.Attached()
-	for _, name := range j.attached {
-		if !slices.Contains(attached, name) {
-			j.info("Interface does not carry the fast path any more", "interface", name)
-		}
-	}
-	j.attached = attached
-
 	here, err := j.addresses()
 	if err != nil {
 		return // the next call tries again
