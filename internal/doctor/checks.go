@@ -40,9 +40,9 @@ func checkNative(n netif) *Finding {
 	_, listed := nativeDrivers[n.driver]
 	switch {
 	case n.xdp.known && n.xdp.can(netdev.ActBasic|netdev.ActRedirect):
-		f.Finding = n.driver + " runs XDP in the driver"
+		f.Finding = n.driver + " runs XDP in the driver" + n.unlessMerging()
 	case !n.xdp.known && listed:
-		f.Finding = n.driver + " is known to run XDP in the driver"
+		f.Finding = n.driver + " is known to run XDP in the driver" + n.unlessMerging()
 	case n.kind == "veth":
 		f.Status = Fail
 		f.Finding = "fewer receive queues than the peer has transmit queues: the kernel refuses XDP"
@@ -143,25 +143,44 @@ func checkQueues(n netif) *Finding {
 	return f
 }
 
-// checkMerging looks for offloads that merge several packets into one: LRO and hardware GRO.
-func checkMerging(n netif) *Finding {
-	if n.offloads == nil {
-		return nil
-	}
-	var on []string
-	fixed := false
+// merging returns the options of ethtool that are on and merge several packets into one, and whether one of them cannot be
+// turned off.
+func (n netif) merging() (on []string, fixed bool) {
 	for _, o := range []struct{ name, option string }{{"rx-lro", "lro"}, {"rx-gro-hw", "rx-gro-hw"}} {
 		if n.offloads[o.name].on {
 			on = append(on, o.option)
 			fixed = fixed || n.offloads[o.name].fixed
 		}
 	}
+	return on, fixed
+}
+
+// native tells whether an XDP program is attached in the driver, which therefore has not refused it.
+func (n netif) native() bool { return n.program != nil && n.program.mode == "xdp" }
+
+// unlessMerging is what follows a finding that the driver runs XDP.
+func (n netif) unlessMerging() string {
+	if on, _ := n.merging(); len(on) > 0 && !n.native() {
+		return ", unless merging keeps it from that: see below"
+	}
+	return ""
+}
+
+// checkMerging looks for offloads that merge several packets into one: LRO and hardware GRO.
+func checkMerging(n netif) *Finding {
+	if n.offloads == nil {
+		return nil
+	}
+	on, fixed := n.merging()
 	if on == nil {
 		return &Finding{Check: "merging", Finding: "LRO and hardware GRO are off"}
 	}
 	f := &Finding{
 		Status: Warn, Check: "merging",
-		Finding: strings.Join(on, " and ") + " on: XDP is refused, or sees merged packets",
+		Finding: strings.Join(on, " and ") + " on: some drivers refuse XDP then, and others show it merged packets",
+	}
+	if n.native() {
+		f.Finding = strings.Join(on, " and ") + " on: XDP sees merged packets"
 	}
 	if fixed {
 		f.Finding += "; only the hypervisor or the firmware of the device can turn it off"

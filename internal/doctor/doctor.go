@@ -104,8 +104,10 @@ type Options struct {
 	Protected []netip.AddrPort
 	// Forwarded tells whether SYNs to services behind this host are answered with cookies.
 	Forwarded bool
-	// LB is what the load balancers need, nil if there are none.
-	LB *LB
+	// LB is what the load balancers need, nil if there are none. NoLB tells that the configuration has none: then it is of
+	// those that run.
+	LB   *LB
+	NoLB bool
 	// Forwards tells whether packets that come in by the interfaces are to be redirected, by a SCION router, the IP router
 	// or the load balancer.
 	Forwards bool
@@ -160,7 +162,7 @@ func (r *Report) Err() error {
 	if r.Fail == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d checks failed: mend them with the commands shown", r.Fail, len(r.Findings))
+	return fmt.Errorf("%d of %d checks failed: mend them as shown", r.Fail, len(r.Findings))
 }
 
 // Run makes all checks in the network namespace of the calling thread. An error means that the
@@ -187,7 +189,7 @@ func Run(o Options) (*Report, error) {
 	if !o.NoSCION {
 		r.add(checkClock(clock))
 	}
-	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding"), o.Route))
+	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding"), o.Route, o.Stages.SCION))
 	refused := false
 	if o.Route {
 		devices := o.Interfaces
@@ -232,7 +234,11 @@ func Run(o Options) (*Report, error) {
 	r.add(checkStrays(o.Strays)...)
 	if o.LB != nil {
 		facts := readLB(o.LB)
-		r.add(checkLB(facts, o.LB)...)
+		found := checkLB(facts, o.LB)
+		if o.NoLB {
+			nameRunning(found)
+		}
+		r.add(found...)
 		if err := r.addEgress(facts.devices(o.LB), chosen.links, o.stages()); err != nil {
 			return nil, err
 		}

@@ -178,8 +178,8 @@ func checkClock(c clock) Finding {
 }
 
 // checkForwarding judges the kernel's forwarding of IPv4 and IPv6. The IP router forwards a family only if the kernel does;
-// the SCION router needs neither.
-func checkForwarding(v4, v6 string, route bool) Finding {
+// a SCION router needs neither.
+func checkForwarding(v4, v6 string, route, scion bool) Finding {
 	words := map[string]string{"0": "off", "1": "on", "": "absent"}
 	word := func(v string) string {
 		if s, ok := words[v]; ok {
@@ -189,8 +189,9 @@ func checkForwarding(v4, v6 string, route bool) Finding {
 	}
 	f := Finding{Check: "forwarding", Finding: fmt.Sprintf("IPv4 %s, IPv6 %s", word(v4), word(v6))}
 	switch {
-	case !route:
+	case !route && scion:
 		f.Finding += "; the SCION router needs neither"
+	case !route:
 	case v4 != "1" || v6 != "1":
 		f.Status = Warn
 		f.Finding += ": the IP router forwards what the kernel would"

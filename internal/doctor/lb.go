@@ -123,10 +123,17 @@ func checkLB(f lbFacts, b *LB) []Finding {
 	for _, name := range b.Unreported {
 		found = append(found, Finding{
 			Check: "bgp", Status: Warn, Command: "ls -l " + trust.RunDir + ", and see the log of the process",
-			Finding: "what router " + name + " announces is not known: its process has not published its BGP sessions in the " + trust.RunDir + " of this mount namespace",
+			Finding: "what data plane " + name + " announces is not known: its process has not published its BGP sessions in the " + trust.RunDir + " of this mount namespace",
 		})
 	}
 	return append(found, checkLBMTU(f, b)...)
+}
+
+// nameRunning says in findings that they are about the load balancers that run, of which the configuration knows nothing.
+func nameRunning(found []Finding) {
+	for n := range found {
+		found[n].Finding = "of what runs, not of the file: " + found[n].Finding
+	}
 }
 
 // checkBGP has a finding for each BGP session.

@@ -110,3 +110,11 @@ func TestReadLB(t *testing.T) {
 		t.Errorf("got %v", d)
 	}
 }
+
+// TestNameRunning wants to read of each finding that it is not about the file.
+func TestNameRunning(t *testing.T) {
+	found := []Finding{{Finding: "no VIP is an address of this host"}}
+	if nameRunning(found); found[0].Finding != "of what runs, not of the file: no VIP is an address of this host" {
+		t.Errorf("%q", found[0].Finding)
+	}
+}

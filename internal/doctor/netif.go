@@ -118,6 +118,9 @@ func chooseInterfaces(o Options) (chosen, error) {
 			take(l)
 			continue
 		}
+		if slices.ContainsFunc(o.Missing, func(m Missing) bool { return m.Interface == name && !m.Exists }) {
+			continue // checkMissing has a finding about it
+		}
 		f := Finding{
 			Status: Fail, Check: "interface", Interface: name,
 			Finding: "does not exist in this network namespace", Command: "ip -brief link",

@@ -310,6 +310,9 @@ func TestWhichInterfaces(t *testing.T) {
 		{"up, no port of a bridge, no loopback", Options{}, []string{"br0", "va", "vb"}, nil},
 		{"by name", Options{Interfaces: []string{"vd", "vx", "vd"}}, []string{"vd"}, []string{"FAIL interface"}},
 		{"by name, waited for", Options{Interfaces: []string{"vd", "vx"}, Waits: true}, []string{"vd"}, []string{"warn interface"}},
+		{"by name, of a running data plane that waits for it", Options{
+			Interfaces: []string{"vd", "vx"}, Waits: true, Missing: []Missing{{Interface: "vx", Router: "culvert", Served: true}},
+		}, []string{"vd"}, nil}, // checkMissing reports it
 		{"by address", Options{Local: []netip.Addr{
 			netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.9"),
 		}}, []string{"vb", "vd"}, []string{"FAIL address"}},

@@ -72,6 +72,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 			o.Stages.LB = true
 			addLB(o, balancer.State())
 		}
+		o.NoLB = !balancer.On()
 		rules, err := filterstage.Compile(file)
 		if err != nil {
 			return err

@@ -56,20 +56,20 @@ func TestDoctorOptions(t *testing.T) {
 [scion]
 config = "br.toml"
 `), doctor.Options{
-			Interfaces: []string{"eth7"}, Remote: []netip.Addr{given, addr("192.0.2.2")}, Local: underlay, Sockets: sockets,
+			Interfaces: []string{"eth7"}, Remote: []netip.Addr{given, addr("192.0.2.2")}, Local: underlay, Sockets: sockets, NoLB: true,
 			Forwards: true, Stages: doctor.Stages{SCION: true},
 		}},
 		{"an IP router", write("route.toml", `interfaces = ["eth8"]
 [route]
 `), doctor.Options{
 			Interfaces: []string{"eth8"}, Remote: []netip.Addr{given}, Waits: true,
-			Route: true, NoSCION: true, Forwards: true, Stages: doctor.Stages{Route: true},
+			Route: true, NoSCION: true, NoLB: true, Forwards: true, Stages: doctor.Stages{Route: true},
 		}},
 		{"a filter that does not wait for interfaces", write("refuse.toml", `interfaces = ["eth8"]
 missing = "refuse"
 [filter]
 `), doctor.Options{
-			Interfaces: []string{"eth8"}, Remote: []netip.Addr{given}, NoSCION: true, Stages: doctor.Stages{Filter: true},
+			Interfaces: []string{"eth8"}, Remote: []netip.Addr{given}, NoSCION: true, NoLB: true, Stages: doctor.Stages{Filter: true},
 		}},
 		{"a load balancer", write("lb.toml", `interfaces = ["eth9"]
 [lb]
