@@ -40,7 +40,7 @@ func TestDetachUnderProcess(t *testing.T) {
 
 	p := runAttached(t, f.file("exit.toml", head+vip))
 	f.metric("127.0.0.1:9442", served, "1")
-	f.expect(0, "router culvert is still served by a process, which ends now (detached = \"exit\")\n", "detach", "--all")
+	f.expect(0, "data plane culvert is still served by a process, which ends now (detached = \"exit\")\n", "detach", "--all")
 	p.waitFor(t, "the data plane was detached by somebody else: the process ends")
 	p.ends(t)
 	f.expect(1, "no load balancer in this network namespace", "lb", "show")
@@ -52,7 +52,7 @@ func TestDetachUnderProcess(t *testing.T) {
 		b.send(netip.MustParseAddrPort("192.0.2.1:80"), n)
 	}
 	b.wait("packets", func() bool { return b.arrived("10.0.0.11") == 100 })
-	f.expect(0, "router culvert detached\nrouter culvert is still served by a process, which attaches again at once (detached = \"attach\"): to have it stay off, stop the process first\n", "detach", "--all")
+	f.expect(0, "data plane culvert detached\ndata plane culvert is still served by a process, which attaches again at once (detached = \"attach\"): to have it stay off, stop the process first\n", "detach", "--all")
 	p.waitFor(t, "the data plane was detached by somebody else: it is being attached again")
 	for _, name := range []string{"lb0", "out0"} {
 		p.waitFor(t, "attached to the interface\" interface="+name)
@@ -67,7 +67,7 @@ func TestDetachUnderProcess(t *testing.T) {
 	b.wait("packets", func() bool { return b.arrived("10.0.0.11") == 200 })
 	f.metric("127.0.0.1:9442", `culvert_lb_backend_packets_total{backend="10.0.0.11",vip="192.0.2.1:80/tcp"}`, "200")
 	// A single interface is attached again too.
-	f.expect(0, "detached from out0\nrouter culvert is still served by a process, which attaches again at once (detached = \"attach\")", "detach", "out0")
+	f.expect(0, "detached from out0\ndata plane culvert is still served by a process, which attaches again at once (detached = \"attach\")", "detach", "out0")
 	f.metric("127.0.0.1:9442", `culvert_interface_attached{interface="out0"}`, "1")
 	p.interrupt(t)
 	// A process that ends says that its data plane goes on, and how to detach it.

@@ -27,11 +27,11 @@ func TestProcessDied(t *testing.T) {
 		_, out, _ := culvert(t, "doctor")
 		return out
 	}
-	const dies = "the process of router culvert has ended and its data plane goes on: "
+	const dies = " culvert has ended and the data plane goes on: "
 	for stages, want := range map[string]string{
-		smallRoute:                 "FAIL  host  process         " + dies + "the IP router asks the kernel for each packet, and does not notice new rules of netfilter\n",
-		"[lb]\nring_size = 1009\n": "FAIL  host  process         " + dies + "backends are not checked, and no VIP is announced\n",
-		"[filter]\n":               "warn  host  process         " + dies + "the filter is not attached to an interface that is deleted and made again\n",
+		smallRoute:                 "FAIL  host  process         the process of router" + dies + "the IP router asks the kernel for each packet, and does not notice new rules of netfilter\n",
+		"[lb]\nring_size = 1009\n": "FAIL  host  process         the process of data plane" + dies + "backends are not checked, and no VIP is announced\n",
+		"[filter]\n":               "warn  host  process         the process of data plane" + dies + "the filter is not attached to an interface that is deleted and made again\n",
 	} {
 		path := b.file("c.toml", "interfaces = ['ft0']\n"+stages)
 		p := runAttached(t, path)
@@ -243,14 +243,14 @@ func TestNoInterfaceYet(t *testing.T) {
 	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx0")
 	p.waitFor(t, "the interface does not exist: culvert attaches to it when it does\" interface=fx2")
 	for _, verb := range []string{"watch", "status"} {
-		b.expect(1, "no router nosuch on this machine: use culvert", verb, "--on", "nosuch")
+		b.expect(1, "no data plane nosuch on this machine: use culvert", verb, "--on", "nosuch")
 	}
 	b.expect(0, "  none of its interfaces exists: the process attaches when they do\n", "status")
 	b.veth("fx0", "fx1")
 	p.waitFor(t, "attached to the interface\" interface=fx0")
 	p.interrupt(t)
 	log := p.errs.String()
-	if !strings.Contains(log, "attached to nothing yet: none of the interfaces exists\" name=culvert") || strings.Contains(log, "[]") {
+	if !strings.Contains(log, "attached to nothing yet: none of the interfaces exists: see 'ip link'\" name=culvert") || strings.Contains(log, "[]") {
 		t.Errorf("the log:\n%s", log)
 	}
 	fx0, err := netlink.LinkByName("fx0")

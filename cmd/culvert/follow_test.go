@@ -132,7 +132,7 @@ func TestInterfaceMadeAgain(t *testing.T) {
 	b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="ft0"}`, "0")
 	b.metric("127.0.0.1:9441", `culvert_interface_attached{interface="fx0"}`, "1")
 	b.expect(0, "interface ft0  NOT ATTACHED: it does not exist", "status")
-	b.eventually("router culvert is not attached to ft0, as it should be: it does not exist; the process attaches when it does", "doctor -i fx0")
+	b.eventually("data plane culvert is not attached to ft0, as it should be: it does not exist; the process attaches when it does", "doctor -i fx0")
 	b.filter(0, "hand", "list")
 	const missing = "culvert is not on ft0 now: there the rule is in force once it is attached again\n"
 	b.filter(0, "rule later added\n"+missing, "add --name later -i ft0 -i fx0 drop", "udp port 9")
@@ -190,7 +190,7 @@ func TestOnlyInterfaceMadeAgain(t *testing.T) {
 	b.filter(0, "is on no interface now: this is in force once ft0 is there again", "add --name later drop", "udp port 9")
 	_ = p.interrupt(t) // and a restart
 	b.expect(0, "its interfaces are gone: attach again", "status")
-	b.eventually("router culvert is not attached to ft0", "doctor")
+	b.eventually("data plane culvert is not attached to ft0", "doctor")
 	p = startCulvert(t, "run", "-c", file)
 	p.waitFor(t, "the interface does not exist")
 	b.makeAgain()
@@ -284,7 +284,7 @@ func TestInterfaceNameTaken(t *testing.T) {
 			}
 			change()
 			b.expect(0, "interface ft0  NOT ATTACHED: "+c.status, "status")
-			b.eventually("router culvert is not attached to ft0, as it should be: it was "+name, "doctor -i fx0")
+			b.eventually("data plane culvert is not attached to ft0, as it should be: it was "+name, "doctor -i fx0")
 			b.filter(0, "filter of culvert on "+c.on+"  ", "list")
 		})
 	}

@@ -169,7 +169,7 @@ func TestKeptSource(t *testing.T) {
 func TestFailedStartReport(t *testing.T) {
 	b := newKeptBed(t)
 	p := runAttached(t, b.write("c.toml", keptHead+keptVIPs))
-	b.expect(1, fmt.Sprintf("culvert: router culvert is served by process %d: stop that process first", p.cmd.Process.Pid), "run", "-c", b.write("other.toml", keptHead+"[filter]\n"))
+	b.expect(1, fmt.Sprintf("culvert: data plane culvert is served by process %d: stop that process first", p.cmd.Process.Pid), "run", "-c", b.write("other.toml", keptHead+"[filter]\n"))
 	b.lb(0, "192.0.2.1:80/tcp  ", "show")
 	p.interrupt(t)
 	b.expect(0, "detached", "detach", "--all")

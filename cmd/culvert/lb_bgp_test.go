@@ -66,7 +66,7 @@ asn = 65000
 	if _, out, _ := culvert(t, "lb", "show"); !strings.Contains(out, "announced: not known\n") || strings.Contains(out, "no [lb.bgp]") {
 		t.Errorf("lb show says %s", out)
 	}
-	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "what router culvert announces is not known") {
+	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "what data plane culvert announces is not known") {
 		t.Errorf("doctor does not tell: %s", out)
 	}
 	run.interrupt(t)

@@ -75,7 +75,7 @@ func TestLBDecapVerbs(t *testing.T) {
 	// Tunnels cannot end on an interface of the data plane, and the error names that.
 	b.expect(0, "", "attach", "-c", config, "ft0")
 	lb(1, "interface ft0 carries XDP program", "add ft1 ft0 --vip 192.0.2.1 --local 10.0.0.11")
-	lb(1, "culvert's router c", "add ft0 --vip 192.0.2.1 --local 10.0.0.11")
+	lb(1, "culvert's data plane c", "add ft0 --vip 192.0.2.1 --local 10.0.0.11")
 	lb(0, "no tunnels end here", "show")
 }
 

@@ -67,7 +67,7 @@ func (i *Instance) AttachedPorts() map[string]bool {
 func (i *Instance) AttachPort(u pins.Unattached) error {
 	name := u.Interface
 	if !slices.Contains(i.meta.Attached, name) {
-		return fmt.Errorf("router %s was not told to be on %s", i.Name(), name)
+		return fmt.Errorf("data plane %s was not told to be on %s", i.Name(), name)
 	}
 	p, err := net.InterfaceByName(name)
 	if err != nil {
@@ -179,7 +179,7 @@ func (i *Instance) Restore() (fronts bool, err error) {
 	defer unlock()
 	if len(generations(dir)) > 0 {
 		lock.Close()
-		return false, fmt.Errorf("another router %s has been attached meanwhile", i.Name())
+		return false, fmt.Errorf("another data plane %s has been attached meanwhile", i.Name())
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -29,7 +29,7 @@ func tryEdits(dir string) (unlock func(), err error) {
 	path := filepath.Join(dir, editsDir)
 	f, err := pins.TryLock(path)
 	if errors.Is(err, pins.ErrGone) {
-		return nil, fmt.Errorf("router %s: %w", pins.Unescape(filepath.Base(dir)), err)
+		return nil, fmt.Errorf("data plane %s: %w", pins.Unescape(filepath.Base(dir)), err)
 	}
 	if f == nil || err != nil {
 		return nil, err

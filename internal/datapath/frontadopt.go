@@ -34,7 +34,7 @@ func (i *Instance) adoptFronts(old *Instance, ports []*net.Interface, renamed ma
 	}
 	for _, f := range old.fronts {
 		if f.State != nil && !slices.Contains(i.meta.Fronts, f.name) {
-			return fmt.Errorf("a %s is in front of router %s, and this process cannot rebuild it: attach with 'culvert attach' or 'culvert run'", f.name, i.Name())
+			return fmt.Errorf("a %s is in front of data plane %s, and this process cannot rebuild it: attach with 'culvert attach' or 'culvert run'", f.name, i.Name())
 		}
 	}
 	byName := indexes(ports)

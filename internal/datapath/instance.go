@@ -192,7 +192,7 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 		case !old.in(here):
 			old = nil // it belongs to a network namespace that is gone
 		case old.Name() != o.Name: // an early version did not escape dots in names
-			return nil, fmt.Errorf("%s holds the pins of router %s: detach that one first", dir, old.Name())
+			return nil, fmt.Errorf("%s holds the pins of data plane %s: detach that one first", dir, old.Name())
 		}
 	}
 	if err := checkMode(old, o); err != nil {
@@ -274,7 +274,7 @@ func checkMode(old *Instance, o Options) error {
 		return nil
 	}
 	mode := map[bool]string{false: "native", true: "generic"}
-	return fmt.Errorf("router %s is attached in %s mode: to attach it in %s mode, detach it first "+
+	return fmt.Errorf("data plane %s is attached in %s mode: to attach it in %s mode, detach it first "+
 		"(culvert detach %s)", o.Name, mode[old.meta.Generic], mode[o.Generic], strings.Join(old.Attached(), " "))
 }
 
@@ -291,7 +291,7 @@ func routerOf(id ebpf.ProgramID) string {
 	defer closeAll(all)
 	for _, i := range all {
 		if pins.ProgramID(i.prog) == id || nextInChain(i.dir, id) != 0 {
-			return "culvert's router " + i.Name()
+			return "culvert's data plane " + i.Name()
 		}
 	}
 	return ""

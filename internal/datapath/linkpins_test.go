@@ -49,7 +49,7 @@ func TestDots(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Attach(Options{Name: "z", Interfaces: []string{"z"}})
-	if err == nil || !strings.Contains(err.Error(), "holds the pins of router a.b") {
+	if err == nil || !strings.Contains(err.Error(), "holds the pins of data plane a.b") {
 		t.Errorf("router z adopted another one: %v", err)
 	}
 }

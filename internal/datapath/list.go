@@ -179,7 +179,7 @@ func (i *Instance) Detach(iface string) error {
 	}
 	// The link that is pinned under that name may be on an interface that has been renamed since.
 	if _, err := os.Stat(path); err != nil || !live && pins.At(i.dir, path).Now != "" {
-		return fmt.Errorf("router %s is not attached to %s: see 'culvert status'", i.Name(), iface)
+		return fmt.Errorf("data plane %s is not attached to %s: see 'culvert status'", i.Name(), iface)
 	}
 	unlock, err := lockEdits(i.dir) // EditFront updates all links, and must not meet one that is going
 	if err != nil {

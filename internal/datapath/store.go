@@ -84,7 +84,7 @@ func lockInstance(dir, name string) (*os.File, error) {
 	if err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("router %s is served by %s: stop that process first", name, trust.HolderName(dir))
+			return nil, fmt.Errorf("data plane %s is served by %s: stop that process first", name, trust.HolderName(dir))
 		}
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}

@@ -16,8 +16,8 @@ func checkFailedStages(all []FailedStage) (found []Finding) {
 	for _, s := range all {
 		found = append(found, Finding{
 			Status: Fail, Check: "stage",
-			Finding: fmt.Sprintf("stage %s of router %s has failed, and its packets go to the kernel or where they went before: %s", s.Stage, s.Router, s.Why),
-			Command: "restart the process of router " + s.Router,
+			Finding: fmt.Sprintf("stage %s of data plane %s has failed, and its packets go to the kernel or where they went before: %s", s.Stage, s.Router, s.Why),
+			Command: "restart the process of data plane " + s.Router,
 		})
 	}
 	return found

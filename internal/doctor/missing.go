@@ -26,13 +26,13 @@ func checkMissing(missing []Missing) []Finding {
 	var found []Finding
 	for _, m := range missing {
 		f := Finding{Status: Fail, Check: "attached", Interface: m.Interface}
-		what := fmt.Sprintf("router %s is not attached to %s, as it should be: ", m.Router, m.Interface)
+		what := fmt.Sprintf("data plane %s is not attached to %s, as it should be: ", m.Router, m.Interface)
 		again := fmt.Sprintf("culvert run -c FILE, or culvert attach -c FILE %s", m.Interface)
 		switch {
 		case m.Detached:
 			f.Status = Warn // it was detached on purpose
 			f.Finding = what + "it was detached; no stage sees its packets"
-			f.Command = "restart the process of router " + m.Router
+			f.Command = "restart the process of data plane " + m.Router
 			if !m.Served {
 				f.Command = again
 			}

@@ -66,7 +66,11 @@ func checkUnserved(all []Unserved, refused bool) (found []Finding) {
 			f.Status = Warn
 			undone = []string{"the filter is not attached to an interface that is deleted and made again"}
 		}
-		f.Finding = fmt.Sprintf("the process of router %s has ended and its data plane goes on: %s", u.Router, strings.Join(undone, "; "))
+		kind := "data plane"
+		if u.SCION || u.Route {
+			kind = "router"
+		}
+		f.Finding = fmt.Sprintf("the process of %s %s has ended and the data plane goes on: %s", kind, u.Router, strings.Join(undone, "; "))
 		found = append(found, f)
 	}
 	return found

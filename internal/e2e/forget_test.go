@@ -78,7 +78,7 @@ echo "in the end $($culvert status | grep -c '^router') routers"
 	_, text, _ = strings.Cut(text, "at first")
 	for _, want := range []string{
 		" 4 routers\n",
-		" removed: its interfaces were gone\n",
+		" removed: it was on no interface\n",
 		"router " + as.RouterID + " detached\n",
 		"then 2 routers\n(served)\n(there)\nthere 2 interfaces, here 0\nrouter " + as.RouterID + " of network namespace ",
 		"in the end 1 routers\n",

@@ -97,7 +97,7 @@ const (
 
 // report writes what the process does after interfaces were detached. left are those that are still attached.
 func (p processInfo) report(i *datapath.Instance, left []string, out io.Writer) {
-	fmt.Fprintf(out, "router %s is still served by a process, which %s\n", i.Name(), p.next(isSCION(i), left))
+	fmt.Fprintf(out, "%s is still served by a process, which %s\n", title(i), p.next(isSCION(i), left))
 }
 
 // next says what the process does next.
@@ -106,21 +106,18 @@ func (p processInfo) next(scion bool, left []string) string {
 	if p.detached != "" {
 		setting = fmt.Sprintf(" (detached = %q)", p.detached)
 	}
-	except := ""
-	if len(left) > 0 {
-		except = " except on " + strings.Join(left, ", ")
-	}
+	on := strings.Join(left, ", ")
 	switch {
 	case p.detached == config.DetachedAttach:
 		return "attaches again at once" + setting + ": to have it stay off, stop the process first"
-	case p.detached == config.DetachedExit && except == "":
+	case p.detached == config.DetachedExit && on == "":
 		return "ends now" + setting
-	case scion && except == "":
+	case scion && on == "":
 		return "goes on with its slow path alone" + setting
 	case scion:
-		return "goes on with its slow path alone" + except
-	case except != "":
-		return "has nothing to do" + except
+		return "goes on with its slow path alone except on " + on
+	case on != "":
+		return "now works only on " + on
 	}
 	return "ends or attaches again, as its configuration says"
 }
@@ -163,12 +160,13 @@ func detachEnds(out io.Writer) error {
 // detachOrForget removes an instance that is attached to nothing any more and has no process, and detaches one of this network
 // namespace. It leaves others alone.
 func detachOrForget(i *datapath.Instance, out io.Writer) error {
+	name := title(i) // what tells the kind goes with the pins
 	gone, err := i.Forget()
 	if err != nil {
 		return err
 	}
 	if gone {
-		fmt.Fprintf(out, "router %s of network namespace %d removed: its interfaces were gone\n", i.Name(), i.NetNS())
+		fmt.Fprintf(out, "%s of network namespace %d removed: it was on no interface\n", name, i.NetNS())
 		return nil
 	}
 	if !i.Here() {
@@ -178,7 +176,7 @@ func detachOrForget(i *datapath.Instance, out io.Writer) error {
 	if err := i.DetachAll(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "router %s detached\n", i.Name())
+	fmt.Fprintf(out, "%s detached\n", name)
 	if p.served {
 		p.report(i, nil, out)
 	}

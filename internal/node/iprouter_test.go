@@ -43,7 +43,7 @@ func TestIPRouterAlone(t *testing.T) {
 	if err := Detach([]string{"nd0"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	want := "detached from nd0\nrouter " + name + " is still served by a process, which has nothing to do except on nd1\n"
+	want := "detached from nd0\nrouter " + name + " is still served by a process, which now works only on nd1\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

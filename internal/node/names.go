@@ -86,6 +86,14 @@ func routersThat(fit func(*datapath.Instance) bool) []string {
 // isSCION tells whether a data plane has a SCION router.
 func isSCION(i *datapath.Instance) bool { return len(scionplane.Of(i).Config().Links) > 0 }
 
+// title names a data plane in a message: as a router if it has a SCION router or the IP router.
+func title(i *datapath.Instance) string {
+	if isSCION(i) || routeplane.OptionsOf(i) != nil {
+		return "router " + i.Name()
+	}
+	return "data plane " + i.Name()
+}
+
 // RouterInterfaces lists the interfaces that routers of an ID are attached to.
 func RouterInterfaces(id string) []string {
 	return collect(datapath.List, func(i *datapath.Instance) []string {

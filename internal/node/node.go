@@ -97,7 +97,7 @@ func run(ctx context.Context, f stage.File) error {
 // logAttached logs which interfaces the data plane is attached to. followPorts logs which ones are missing.
 func logAttached(log *slog.Logger, name string, on []string, adopted bool) {
 	if len(on) == 0 {
-		log.Warn("attached to nothing yet: none of the interfaces exists", "name", name, "adopted", adopted)
+		log.Warn("attached to nothing yet: none of the interfaces exists: see 'ip link'", "name", name, "adopted", adopted)
 		return
 	}
 	log.Info("attached", "name", name, "interfaces", on, "adopted", adopted)
@@ -111,7 +111,7 @@ func listen(n *config.Node) (net.Listener, error) {
 	listener, err := httpserve.Listen(n.Metrics)
 	if err != nil {
 		if by := server(n.Name); by != "" { // its process has the address
-			return nil, fmt.Errorf("router %s is served by %s: stop that process first", n.Name, by)
+			return nil, fmt.Errorf("data plane %s is served by %s: stop that process first", n.Name, by)
 		}
 		return nil, fmt.Errorf("serving metrics on %s: %w", n.Metrics, err)
 	}

@@ -194,7 +194,7 @@ func TestDecapRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Attach([]string{"v2"}, o); err == nil || !strings.Contains(err.Error(), "culvert's router br1") {
+	if err := Attach([]string{"v2"}, o); err == nil || !strings.Contains(err.Error(), "culvert's data plane br1") {
 		t.Errorf("in the place of culvert's own: %v", err)
 	}
 	if err := inst.DetachAll(); err != nil {

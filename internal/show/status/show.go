@@ -92,7 +92,7 @@ func (r Report) WriteText(out io.Writer, now time.Time, verbose bool) error {
 // text returns the lines of one router. removal says how to remove it if it is attached to nothing, and verbose explains its
 // reasons.
 func (r Router) text(now time.Time, removal string, verbose bool) []string {
-	lines := []string{fmt.Sprintf("router %s  netns %s  %s  %s", r.ID, r.netns(), r.Mode, r.service())}
+	lines := []string{fmt.Sprintf("%s %s  netns %s  %s  %s", r.kind(), r.ID, r.netns(), r.Mode, r.service())}
 	if r.LoadedAt != nil {
 		lines[0] += "  loaded " + text.Ago(now.Sub(*r.LoadedAt)) + " ago"
 	}
@@ -152,6 +152,14 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 		lines = append(lines, "  "+text)
 	}
 	return lines
+}
+
+// kind is what stands in front of the name.
+func (r Router) kind() string {
+	if r.noSCION && r.Route == nil {
+		return "data plane"
+	}
+	return "router"
 }
 
 // keyProblem says what happens to packets because of keys that are not loaded, "" if none is missing.

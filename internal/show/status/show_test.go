@@ -11,6 +11,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/scion/scionplane"
+	"culvert/internal/stats"
 )
 
 func testRouter() Router {
@@ -204,5 +205,31 @@ func TestDeviceText(t *testing.T) {
 		if got := i.text("", false)[0]; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// TestKind wants only a SCION router and an IP router called a router.
+func TestKind(t *testing.T) {
+	for want, all := range map[string][]Router{
+		"router":     {{}, {noSCION: true, Route: &Route{}}},
+		"data plane": {{noSCION: true}, {noSCION: true, LB: &LB{}, Filter: &Filter{}}},
+	} {
+		for _, r := range all {
+			if got := r.kind(); got != want {
+				t.Errorf("%+v: %s, want %s", r, got, want)
+			}
+		}
+	}
+}
+
+// TestFilterDropped has reasons of the filter and others.
+func TestFilterDropped(t *testing.T) {
+	var f Filter
+	f.add([]stats.Reason{
+		{Name: "filter", Verdict: "drop", Packets: 1, Bytes: 60}, {Name: "filter-limit", Verdict: "drop", Packets: 2, Bytes: 120},
+		{Name: "filter-synack", Verdict: "xmit", Packets: 4, Bytes: 240}, {Name: "scion-mac", Verdict: "drop", Packets: 8, Bytes: 480},
+	})
+	if f.Packets != 3 || f.Bytes != 180 {
+		t.Errorf("dropped %d packets, %d bytes", f.Packets, f.Bytes)
 	}
 }

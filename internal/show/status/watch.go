@@ -55,7 +55,7 @@ func Watch(ctx context.Context, o WatchOptions) error {
 	return watchLines(ctx, o, first, o.look)
 }
 
-// noRouter returns the error for a router that does not run. It names those that do.
+// noRouter returns the error for a data plane that does not run. It names those that do.
 func noRouter(name string) error {
 	report, err := Collect("")
 	if err != nil {
@@ -68,13 +68,13 @@ func noRouter(name string) error {
 		}
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("no router %s on this machine, nor any other: attach with 'culvert run' first", name)
+		return fmt.Errorf("no data plane %s on this machine, nor any other: attach with 'culvert run' first", name)
 	}
 	one := "use "
 	if len(names) > 1 {
 		one += "one of "
 	}
-	return fmt.Errorf("no router %s on this machine: %s%s", name, one, strings.Join(names, ", "))
+	return fmt.Errorf("no data plane %s on this machine: %s%s", name, one, strings.Join(names, ", "))
 }
 
 // look takes a sample of the selected routers and interfaces.
@@ -114,11 +114,11 @@ func (o WatchOptions) neverAttached() error {
 func (o WatchOptions) waitingFor() string {
 	switch {
 	case o.Interface != "" && o.Router != "":
-		return fmt.Sprintf("router %s is not attached to %s yet, waiting", o.Router, o.Interface)
+		return fmt.Sprintf("data plane %s is not attached to %s yet, waiting", o.Router, o.Interface)
 	case o.Interface != "":
 		return fmt.Sprintf("culvert is not attached to an interface %s yet, waiting", o.Interface)
 	case o.Router != "":
-		return fmt.Sprintf("no router %s now, waiting", o.Router)
+		return fmt.Sprintf("no data plane %s now, waiting", o.Router)
 	default:
 		return "culvert is not attached anywhere on this machine yet, waiting"
 	}

@@ -76,8 +76,8 @@ func TestRouterHere(t *testing.T) {
 
 func TestWaiting(t *testing.T) {
 	for want, o := range map[string]WatchOptions{
-		"no router a now, waiting":                                      {Router: "a"},
-		"router a is not attached to x yet, waiting":                    {Router: "a", Interface: "x"},
+		"no data plane a now, waiting":                                  {Router: "a"},
+		"data plane a is not attached to x yet, waiting":                {Router: "a", Interface: "x"},
 		"culvert is not attached to an interface x yet, waiting":        {Interface: "x"},
 		"culvert is not attached anywhere on this machine yet, waiting": {},
 	} {
