@@ -33,7 +33,7 @@ func TestRouteBadInput(t *testing.T) {
 		"metrics of another host":    {ports + "metrics = '192.0.2.77:9441'\n" + smallRoute, "192.0.2.77:9441"},
 		"no blocks":                  {ports + "[route]\nblocks4 = 0\n", "3:11: route.blocks4"},
 		"too many blocks":            {ports + "[route]\nblocks6 = 99999999\n", "3:11: route.blocks6"},
-		"mirror that is no boolean":  {ports + "[route]\nmirror = 'yes'\n", "3:10: want true or false"},
+		"mirror that is no boolean":  {ports + "[route]\nmirror = 'yes'\n", "3:10: route.mirror: want true or false"},
 		"key that there is not":      {ports + "[route]\nbypass = true\n", `"route.bypass"`},
 		"the same, but for no table": {ports, "no stage is on"},
 	} {
