@@ -194,7 +194,8 @@ func TestGenerateRefuses(t *testing.T) {
 		"direction":        {func(o *scionpkt.GenerateOptions) { o.Directions = []string{"up"} }, "external->host"},
 		"MAC":              {func(o *scionpkt.GenerateOptions) { o.SrcMAC = "02" }, "six bytes"},
 		"host":             {func(o *scionpkt.GenerateOptions) { o.Hosts = []string{"fd00::9"} }, "family"},
-		"interface":        {func(o *scionpkt.GenerateOptions) { o.Ingress = 65536 }, "no way"},
+		"interface":        {func(o *scionpkt.GenerateOptions) { o.Ingress = 65536 }, "has no interface 65536"},
+		"no way":           {func(o *scionpkt.GenerateOptions) { o.Ingress, o.Egress = 29, 29 }, "no way"},
 		"directory":        {func(o *scionpkt.GenerateOptions) { o.Output = "/nonexistent/x" }, "/nonexistent/x"},
 	} {
 		t.Run(name, func(t *testing.T) {
