@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"unicode"
@@ -45,6 +44,11 @@ type Node struct {
 
 	// Tables are the tables of stages that the file has, by name.
 	Tables map[string]Table `toml:"-"`
+	// Files are the paths of the file and of its drop-ins, in the order of reading.
+	Files []string `toml:"-"`
+
+	// Position is that of the file.
+	Position `toml:"-"`
 }
 
 // Table is the table of a stage: a pointer to a struct.
@@ -81,7 +85,7 @@ func (n *Node) namer() (name string, _ Namer) {
 }
 
 // IsNode tells whether the TOML file at path is one for Load, as opposed to the reference router's, which has none of
-// culvert's keys. It returns false for a file that is not TOML.
+// culvert's keys and no drop-ins. It returns false for a file that is not TOML.
 func IsNode(path string, parts []Part) (bool, error) {
 	b, err := read(path)
 	if err != nil {
@@ -100,7 +104,11 @@ func IsNode(path string, parts []Part) (bool, error) {
 			return true, nil
 		}
 	}
-	return false, nil
+	if isRouters(b) {
+		return false, nil
+	}
+	more, err := dropIns(path)
+	return len(more) > 0, err
 }
 
 // isRouters tells whether a document is the configuration of the SCION reference router: that needs an ID and a directory.
@@ -116,79 +124,81 @@ func isRouters(document []byte) bool {
 	return file.General.ID != "" && file.General.ConfigDir != ""
 }
 
-func read(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		var pe *os.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
-	return b, nil
-}
-
-// Load reads and checks the file at path, which may have the tables of parts. Errors are one line, with the file and, if
-// there is a position, line and column in front.
+// Load reads and checks the file at path with its drop-ins, which may have the tables of parts. Errors are one line, with the
+// file and, if there is a position, line and column in front. Several of them are Errors.
 func Load(path string, parts []Part) (*Node, error) {
-	b, err := read(path)
+	n, err := LoadAll(path, parts)
 	if err != nil {
-		return nil, err
-	}
-	n, err := decode(path, b, parts)
-	if err != nil {
-		if isRouters(b) {
-			return nil, fmt.Errorf("%s looks like the reference router's own file: run it with 'culvert scion run -c %[1]s', or name it "+
-				"as config in the [scion] table of a file of culvert's", path)
-		}
-		return nil, err
-	}
-	at := Position{path: path, document: b}
-	if err := n.check(at, parts); err != nil {
-		return nil, err
-	}
-	if err := n.checkLifecycle(at); err != nil {
-		return nil, err
-	}
-	if err := n.Workers.check(at.In("workers")); err != nil {
-		return nil, err
-	}
-	for _, p := range parts {
-		if t, ok := n.Tables[p.Name]; ok {
-			if err := t.Check(at.In(p.Name)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err := n.checkNames(at); err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-// describe rewrites an error of the decoder: file, line and column in front, and words for people who do not know Go. keys is
-// the struct that the file was decoded into.
-func describe(path string, document []byte, keys any, err error) error {
+// LoadAll is Load for a look that wants all errors. Beside errors it returns what could be read, without the tables of stages
+// that have errors, or nil if the files cannot be decoded.
+func LoadAll(path string, parts []Part) (*Node, error) {
+	s, err := readSource(path)
+	if err != nil {
+		return nil, err
+	}
+	var errs Errors
+	n, err := s.decode(parts)
+	if err != nil && isRouters(s.documents[0].text) {
+		return nil, fmt.Errorf("%s looks like the reference router's own file: run it with 'culvert scion run -c %[1]s', or name it "+
+			"as config in the [scion] table of a file of culvert's", path)
+	}
+	errs.Add(err)
+	if n == nil {
+		return nil, errs.Err()
+	}
+	errs.Add(n.check(n.Position, parts))
+	errs.Add(n.checkLifecycle(n.Position))
+	errs.Add(n.Workers.check(n.In("workers")))
+	var wrong []string
+	for _, p := range parts {
+		if t, ok := n.Tables[p.Name]; ok {
+			if err := t.Check(n.In(p.Name)); err != nil {
+				errs.Add(err)
+				wrong = append(wrong, p.Name)
+			}
+		}
+	}
+	errs.Add(n.checkNames(n.Position))
+	for _, name := range wrong {
+		delete(n.Tables, name)
+	}
+	return n, errs.Err()
+}
+
+// describe rewrites an error of decoding a document: file, line and column in front, and words for people who do not know Go.
+// keys is the struct that the document was decoded into. unknown tells whether only keys were not known.
+func (s *source) describe(number int, keys any, err error) (_ error, unknown bool) {
+	at := func(row, col int, text string) error {
+		return s.locate(place{document: number, line: row, column: col}, errors.New(text))
+	}
 	var strict *toml.StrictMissingError
 	if errors.As(err, &strict) && len(strict.Errors) > 0 {
-		e := strict.Errors[0]
-		row, col := e.Position()
-		return fmt.Errorf("%s:%d:%d: unknown key %q%s: see 'culvert run --help' for the keys there are",
-			path, row, col, strings.Join(e.Key(), "."), tomltext.DidYouMean(keys, e.Key()))
+		var errs Errors
+		for _, e := range strict.Errors {
+			row, col := e.Position()
+			errs.Add(at(row, col, fmt.Sprintf("unknown key %q%s: see 'culvert run --help' for the keys there are",
+				strings.Join(e.Key(), "."), tomltext.DidYouMean(keys, e.Key()))))
+		}
+		return errs.Err(), true
 	}
 	var decode *toml.DecodeError
 	if errors.As(err, &decode) {
 		row, col := decode.Position()
-		if unquoted := tomltext.Unquoted(document, row, col); unquoted != "" {
-			return fmt.Errorf("%s:%d:%d: %s", path, row, col, unquoted)
+		if unquoted := tomltext.Unquoted(s.documents[number].text, row, col); unquoted != "" {
+			return at(row, col, unquoted), false
 		}
 		key := strings.Join(decode.Key(), ".")
 		if key != "" {
 			key += ": "
 		}
-		return fmt.Errorf("%s:%d:%d: %s%s", path, row, col, key, tomltext.Plain(decode))
+		return at(row, col, key+tomltext.Plain(decode)), false
 	}
-	return fmt.Errorf("%s: %w", path, err)
+	return at(0, 0, err.Error()), false
 }
 
 func strictDecoder(b []byte) *toml.Decoder {
@@ -196,51 +206,54 @@ func strictDecoder(b []byte) *toml.Decoder {
 }
 
 func (n *Node) check(at Position, parts []Part) error {
+	var errs Errors
 	if n.Mode != ModeNative && n.Mode != ModeGeneric {
-		return at.Locate("mode", fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric))
+		errs.Add(at.Locate("mode", fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric)))
 	}
 	for i, name := range n.Interfaces {
 		if slices.Contains(n.Interfaces[:i], name) {
-			return at.Locate("interfaces", fmt.Errorf("interfaces names %s twice: leave one out", name))
+			errs.Add(at.Locate("interfaces", fmt.Errorf("interfaces names %s twice: leave one out", name)))
 		}
 	}
 	if len(n.Tables) > 0 {
-		return nil
+		return errs.Err()
 	}
 	var names []string
 	for _, p := range parts {
 		names = append(names, "["+p.Name+"]")
 	}
 	last := len(names) - 1
-	return at.Locate("", fmt.Errorf("no stage is on: add the table %s or %s", strings.Join(names[:last], ", "), names[last]))
+	errs.Add(at.Locate("", fmt.Errorf("no stage is on: add the table %s or %s", strings.Join(names[:last], ", "), names[last])))
+	return errs.Err()
 }
 
 // checkNames checks name, interfaces and metrics. With a Namer the stage's own file has name and metrics.
 func (n *Node) checkNames(at Position) error {
+	var errs Errors
 	if table, namer := n.namer(); namer != nil {
 		for key, value := range map[string]string{"name": n.Name, "metrics": n.Metrics} {
 			if value != "" {
-				return at.Locate(key, fmt.Errorf("%s = %q beside [%s]: leave it out, the router's own file has it (%s)", key, value, table, namer.NamedIn()))
+				errs.Add(at.Locate(key, fmt.Errorf("%s = %q beside [%s]: leave it out, the router's own file has it (%s)", key, value, table, namer.NamedIn())))
 			}
 		}
-		return nil
+		return errs.Err()
 	}
 	if n.Name == "" {
 		n.Name = DefaultName
 	}
 	if strings.ContainsFunc(n.Name, func(r rune) bool { return r == '/' || r == ' ' || !unicode.IsPrint(r) }) {
-		return at.Locate("name", fmt.Errorf("name = %q: leave out slashes, blanks and what cannot be printed", n.Name))
+		errs.Add(at.Locate("name", fmt.Errorf("name = %q: leave out slashes, blanks and what cannot be printed", n.Name)))
 	}
 	if len(n.Interfaces) == 0 {
-		return at.Locate("", errors.New("interfaces is missing: name the interfaces to attach to"))
+		errs.Add(at.Locate("", errors.New("interfaces is missing: name the interfaces to attach to")))
 	}
 	if slices.Contains(n.Interfaces, "") {
-		return at.Locate("interfaces", errors.New("interfaces has an empty name: leave it out"))
+		errs.Add(at.Locate("interfaces", errors.New("interfaces has an empty name: leave it out")))
 	}
 	if n.Metrics != "" {
 		if _, _, err := net.SplitHostPort(n.Metrics); err != nil {
-			return at.Locate("metrics", fmt.Errorf("metrics = %q: use address:port", n.Metrics))
+			errs.Add(at.Locate("metrics", fmt.Errorf("metrics = %q: use address:port", n.Metrics)))
 		}
 	}
-	return nil
+	return errs.Err()
 }

@@ -39,19 +39,20 @@ func (s *Table) NamedIn() string { return s.Config }
 
 // Check implements config.Table.
 func (s *Table) Check(in config.Position) error {
+	var errs config.Errors
 	if s.Config == "" {
-		return in.Locate("", errors.New("scion.config is missing: name the router's TOML file"))
+		errs.Add(in.Locate("", errors.New("scion.config is missing: name the router's TOML file")))
 	}
-	s.Config = in.Relative(s.Config)
+	s.Config = in.Relative("config", s.Config)
 	switch s.LinkInterfaces {
 	case "":
 		s.LinkInterfaces = LinksStrict
 	case LinksStrict, LinksLoose:
 	default:
-		return in.Locate("link_interfaces", fmt.Errorf("scion.link_interfaces = %q: use %q or %q", s.LinkInterfaces, LinksStrict, LinksLoose))
+		errs.Add(in.Locate("link_interfaces", fmt.Errorf("scion.link_interfaces = %q: use %q or %q", s.LinkInterfaces, LinksStrict, LinksLoose)))
 	}
 	if s.BFDMinTTL < 0 || s.BFDMinTTL > 255 {
-		return in.Locate("bfd_min_ttl", fmt.Errorf("scion.bfd_min_ttl = %d: use 1 to 255, or 0 for any", s.BFDMinTTL))
+		errs.Add(in.Locate("bfd_min_ttl", fmt.Errorf("scion.bfd_min_ttl = %d: use 1 to 255, or 0 for any", s.BFDMinTTL)))
 	}
-	return nil
+	return errs.Err()
 }

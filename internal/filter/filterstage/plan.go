@@ -12,6 +12,7 @@ import (
 	"sort"
 	"strings"
 
+	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterplane"
@@ -38,11 +39,10 @@ func Compile(file stage.File) (*Plan, error) {
 	if table == nil {
 		return p, nil // what an earlier file had is removed
 	}
+	var errs config.Errors
 	for _, s := range table.Sets {
 		m, given, err := compileSet(s)
-		if err != nil {
-			return nil, err
-		}
+		errs.Add(err)
 		if given {
 			p.members[s.Name] = filterplane.Members(m)
 		}
@@ -52,7 +52,8 @@ func Compile(file stage.File) (*Plan, error) {
 	for _, r := range table.Rules {
 		rule, err := compileRule(r)
 		if err != nil {
-			return nil, err
+			errs.Add(err)
+			continue
 		}
 		p.positions[[2]string{filter.TableRule, rule.Name}] = r.Locate
 		p.filter.Rules = append(p.filter.Rules, rule)
@@ -60,22 +61,29 @@ func Compile(file stage.File) (*Plan, error) {
 	for _, s := range table.Services {
 		addr, err := filter.ParseService(s.Address)
 		if err != nil {
-			return nil, s.Locate("address", err)
+			errs.Add(s.Locate("address", err))
+			continue
 		}
 		service := filterplane.Service{Addr: addr, Forwarded: s.Forwarded, MSS: s.MSS, WindowScale: s.WindowScale, File: true}
 		if part, err := filter.CheckService(service); err != nil {
-			return nil, s.Locate(part, err)
+			errs.Add(s.Locate(part, err))
+			continue
 		}
 		if slices.ContainsFunc(p.filter.Services, func(o filterplane.Service) bool { return o.Addr == addr }) {
-			return nil, s.Locate("address", fmt.Errorf("%s is protected a second time", addr))
+			errs.Add(s.Locate("address", fmt.Errorf("%s is protected a second time", addr)))
+			continue
 		}
 		p.positions[[2]string{filter.TableProtect, addr.String()}] = s.Locate
 		p.filter.Services = append(p.filter.Services, service)
 	}
-	if err := p.reaches(file.Node.Interfaces); err != nil {
+	errs.Add(p.reaches(file.Node.Interfaces))
+	if len(errs) == 0 {
+		errs.Add(p.check())
+	}
+	if err := errs.Err(); err != nil {
 		return nil, err
 	}
-	return p, p.check()
+	return p, nil
 }
 
 // locate adds the position of a *filter.FileError to it, and the path of the file to any other error.
@@ -91,17 +99,18 @@ func (p *Plan) locate(err error) error {
 
 // reaches refuses rules for interfaces that are not among those of the data plane. It refuses none if these are not known.
 func (p *Plan) reaches(interfaces []string) error {
+	var errs config.Errors
 	for _, rule := range p.filter.Rules {
 		for _, name := range rule.Interfaces {
 			if len(interfaces) > 0 && !slices.Contains(interfaces, name) {
-				return p.locate(&filter.FileError{
+				errs.Add(p.locate(&filter.FileError{
 					Table: filter.TableRule, Name: rule.Name, Part: filter.PartInterfaces,
 					Err: fmt.Errorf("rule %s: the data plane is to be on %s, not on %s", rule.Name, strings.Join(interfaces, ", "), name),
-				})
+				}))
 			}
 		}
 	}
-	return nil
+	return errs.Err()
 }
 
 // check finds the first table of the file that the data plane would refuse.

@@ -90,27 +90,24 @@ const (
 
 // Check implements config.Table. It sets the positions of tables, and refuses keys that are missing or exclude each other.
 func (f *Table) Check(in config.Position) error {
+	var errs config.Errors
 	at := func(kind string, n int) config.Position { return in.In(fmt.Sprintf("%s[%d]", kind, n)) }
 	for n := range f.Rules {
 		f.Rules[n].Position = at("rule", n)
-		if err := f.checkRule(n); err != nil {
-			return err
-		}
+		errs.Add(f.checkRule(n))
 	}
 	for n := range f.Sets {
 		f.Sets[n].Position = at("set", n)
-		if err := f.checkSet(n); err != nil {
-			return err
-		}
+		errs.Add(f.checkSet(n))
 	}
 	for n := range f.Services {
 		s := &f.Services[n]
 		s.Position = at("protect", n)
 		if s.Address == "" {
-			return s.Locate("", errors.New("address is missing: name the service, as in \"192.0.2.1:80\""))
+			errs.Add(s.Locate("", errors.New("address is missing: name the service, as in \"192.0.2.1:80\"")))
 		}
 	}
-	return nil
+	return errs.Err()
 }
 
 func (f *Table) checkRule(n int) error {
@@ -131,7 +128,7 @@ func (f *Table) checkRule(n int) error {
 			return r.Locate(key, fmt.Errorf("rule %s: %s has an empty name: leave it out", r.Name, key))
 		}
 	}
-	r.Program = r.Relative(r.Program)
+	r.Program = r.Relative("program", r.Program)
 	return nil
 }
 
@@ -153,6 +150,6 @@ func (f *Table) checkSet(n int) error {
 	case s.Timeout != "" && s.File == "" && s.Entries == nil:
 		return s.Locate("timeout", fmt.Errorf("set %s: timeout without entries or file", s.Name))
 	}
-	s.File = s.Relative(s.File)
+	s.File = s.Relative("file", s.File)
 	return nil
 }

@@ -49,28 +49,28 @@ func (g *BGPTable) check(in config.Position) error {
 		return nil
 	}
 	g.Position = in.In("bgp")
-	switch {
-	case g.ASN == 0:
-		return g.Locate("asn", errors.New("lb.bgp.asn is missing: give the number of your autonomous system"))
-	case !g.RouterID.Is4():
-		return g.Locate("router_id", errors.New("lb.bgp.router_id is missing or no IPv4 address: give one of this machine"))
-	case len(g.Neighbor) == 0:
-		return g.Locate("", errors.New("lb.bgp has no neighbor: name a router with [[lb.bgp.neighbor]]"))
+	var errs config.Errors
+	if g.ASN == 0 {
+		errs.Add(g.Locate("asn", errors.New("lb.bgp.asn is missing: give the number of your autonomous system")))
+	}
+	if !g.RouterID.Is4() {
+		errs.Add(g.Locate("router_id", errors.New("lb.bgp.router_id is missing or no IPv4 address: give one of this machine")))
+	}
+	if len(g.Neighbor) == 0 {
+		errs.Add(g.Locate("", errors.New("lb.bgp has no neighbor: name a router with [[lb.bgp.neighbor]]")))
 	}
 	for n := range g.Neighbor {
 		r := &g.Neighbor[n]
 		r.Position = g.In(fmt.Sprintf("neighbor[%d]", n))
 		switch {
 		case !r.Address.IsValid():
-			return r.Locate("", errors.New("address of the neighbor is missing"))
+			errs.Add(r.Locate("", errors.New("address of the neighbor is missing")))
 		case r.ASN == 0:
-			return r.Locate("", fmt.Errorf("neighbor %s: asn is missing", r.Address))
+			errs.Add(r.Locate("", fmt.Errorf("neighbor %s: asn is missing", r.Address)))
 		}
-		if err := r.readPassword(); err != nil {
-			return err
-		}
+		errs.Add(r.readPassword())
 	}
-	return nil
+	return errs.Err()
 }
 
 // readPassword sets Password from PasswordFile. Whoever knows the password can end the session, so only root may have access
@@ -80,7 +80,7 @@ func (r *NeighborTable) readPassword() error {
 		if r.PasswordFile != "" {
 			return r.Locate("password", fmt.Errorf("neighbor %s: password and password_file: give one of them", r.Address))
 		}
-		if err := trust.SecretFile(r.Path()); err != nil {
+		if err := trust.SecretFile(r.PathOf("password")); err != nil {
 			return r.Locate("password", fmt.Errorf("neighbor %s: password in a file that is not secret: %w (or use password_file)", r.Address, err))
 		}
 		return nil
@@ -88,7 +88,7 @@ func (r *NeighborTable) readPassword() error {
 	if r.PasswordFile == "" {
 		return nil
 	}
-	text, err := trust.Secret(r.Relative(r.PasswordFile))
+	text, err := trust.Secret(r.Relative("password_file", r.PasswordFile))
 	if err != nil {
 		return r.Locate("password_file", fmt.Errorf("neighbor %s: reading the password: %w", r.Address, err))
 	}

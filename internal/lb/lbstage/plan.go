@@ -38,20 +38,19 @@ func Compile(f stage.File) (*Plan, error) {
 	p := &Plan{file: c, options: lbplane.Options{
 		RingSize: c.RingSize, Flows: c.Flows, InsertRate: c.InsertRate, VIPs: c.VIPs, Backends: c.Backends,
 	}}
-	err := parseDurations(c, map[string]duration{
+	var errs config.Errors
+	errs.Add(parseDurations(c, map[string]duration{
 		"tcp_timeout": {c.TCPTimeout, &p.options.IdleTCP}, "udp_timeout": {c.UDPTimeout, &p.options.IdleUDP},
 		"syn_timeout": {c.SYNTimeout, &p.options.IdleNew},
-	})
-	if err != nil {
-		return nil, err
+	}))
+	if options, err := p.options.Normal(); err != nil {
+		errs.Add(c.Locate("", fmt.Errorf("[lb]: %w", err)))
+	} else {
+		p.options = *options
 	}
-	options, err := p.options.Normal()
-	if err != nil {
-		return nil, c.Locate("", fmt.Errorf("[lb]: %w", err))
-	}
-	p.options = *options
+	var err error
 	if p.options.Unclaimed, err = lb.ParseUnclaimed(c.Unclaimed); err != nil {
-		return nil, c.Locate("unclaimed", err)
+		errs.Add(c.Locate("unclaimed", err))
 	}
 	for _, s := range []struct {
 		key, text string
@@ -61,21 +60,23 @@ func Compile(f stage.File) (*Plan, error) {
 			continue
 		}
 		if *s.prefix, err = parseSource(s.text); err != nil {
-			return nil, c.Locate(s.key, fmt.Errorf("%s = %q: %w", s.key, s.text, err))
+			errs.Add(c.Locate(s.key, fmt.Errorf("%s = %q: %w", s.key, s.text, err)))
 		}
 	}
 	for _, v := range c.VIP {
 		vip, err := compileVIP(v)
-		if err != nil {
-			return nil, err
-		}
+		errs.Add(err)
 		p.state.VIPs = append(p.state.VIPs, vip)
 	}
-	if err := p.locate(p.state.Validate(p.options)); err != nil {
-		return nil, err
+	if len(errs) == 0 {
+		errs.Add(p.locate(p.state.Validate(p.options)))
 	}
 	p.bgp, err = compileBGP(c.BGP)
-	return p, err
+	errs.Add(err)
+	if err := errs.Err(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // duration is the text of a duration in the file, and a pointer to its value.
@@ -86,12 +87,12 @@ type duration struct {
 
 // parseDurations parses durations by their keys. l adds the position to an error.
 func parseDurations(l interface{ Locate(string, error) error }, keys map[string]duration) (err error) {
+	var errs config.Errors
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if *keys[key].value, err = config.Duration(l, key, keys[key].text); err != nil {
-			return err
-		}
+		*keys[key].value, err = config.Duration(l, key, keys[key].text)
+		errs.Add(err)
 	}
-	return nil
+	return errs.Err()
 }
 
 func parseSource(text string) (netip.Prefix, error) {
@@ -150,14 +151,13 @@ func compileVIP(c VIPTable) (v lb.VIP, err error) {
 			return v, err
 		}
 	}
+	var errs config.Errors
 	for _, r := range c.Backend {
 		b, err := compileBackend(r, v)
-		if err != nil {
-			return v, err
-		}
+		errs.Add(err)
 		v.Backends = append(v.Backends, b)
 	}
-	return v, nil
+	return v, errs.Err()
 }
 
 // vipLocator adds the VIP and the position in a table of the VIP to errors.

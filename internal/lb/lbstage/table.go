@@ -84,17 +84,18 @@ type BackendTable struct {
 // Check implements config.Table. It returns errors for missing keys and for values that cannot be right, with positions.
 func (b *Table) Check(in config.Position) error {
 	b.Position = in
+	var errs config.Errors
 	if b.RingSize != 0 && !maglev.Prime(b.RingSize) {
-		return b.Locate("ring_size", fmt.Errorf("ring_size = %d: use a prime, as 65537 or 1048583", b.RingSize))
+		errs.Add(b.Locate("ring_size", fmt.Errorf("ring_size = %d: use a prime, as 65537 or 1048583", b.RingSize)))
 	}
 	for n := range b.VIP {
 		v := &b.VIP[n]
 		v.Position = in.In(fmt.Sprintf("vip[%d]", n))
 		if v.Address == "" {
-			return v.Locate("", errors.New("address is missing: write the VIP's as \"192.0.2.1:80\""))
+			errs.Add(v.Locate("", errors.New("address is missing: write the VIP's as \"192.0.2.1:80\"")))
 		}
 		if v.Protocol == "" {
-			return v.Locate("", fmt.Errorf("VIP %s: protocol is missing: use \"tcp\" or \"udp\"", v.Address))
+			errs.Add(v.Locate("", fmt.Errorf("VIP %s: protocol is missing: use \"tcp\" or \"udp\"", v.Address)))
 		}
 		if v.Check != nil {
 			v.Check.Position = v.In("check")
@@ -103,9 +104,10 @@ func (b *Table) Check(in config.Position) error {
 			r := &v.Backend[m]
 			r.Position = v.In(fmt.Sprintf("backend[%d]", m))
 			if r.Address == "" {
-				return r.Locate("", fmt.Errorf("VIP %s/%s: a backend's address is missing", v.Address, v.Protocol))
+				errs.Add(r.Locate("", fmt.Errorf("VIP %s/%s: a backend's address is missing", v.Address, v.Protocol)))
 			}
 		}
 	}
-	return b.BGP.check(in)
+	errs.Add(b.BGP.check(in))
+	return errs.Err()
 }

@@ -26,15 +26,16 @@ func (r *Table) MirrorOn() bool { return r.Mirror == nil || *r.Mirror }
 
 // Check implements config.Table: it returns an error for sizes that the data plane would refuse.
 func (r *Table) Check(in config.Position) error {
+	var errs config.Errors
 	for key, n := range map[string]*int{"blocks4": r.Blocks4, "blocks6": r.Blocks6} {
 		name := in.In(key).Key()
 		switch {
 		case n == nil:
 		case !r.MirrorOn():
-			return in.Locate(key, fmt.Errorf("%s without a mirror: leave it out, or mirror = false", name))
+			errs.Add(in.Locate(key, fmt.Errorf("%s without a mirror: leave it out, or mirror = false", name)))
 		case *n < 1 || *n > lpm.MaxBlocks:
-			return in.Locate(key, fmt.Errorf("%s = %d: use 1 to %d", name, *n, lpm.MaxBlocks))
+			errs.Add(in.Locate(key, fmt.Errorf("%s = %d: use 1 to %d", name, *n, lpm.MaxBlocks)))
 		}
 	}
-	return nil
+	return errs.Err()
 }
