@@ -2,6 +2,57 @@
 
 package main
 
+import (
+	"github.com/spf13/cobra"
+
+	"culvert/internal/node"
+)
+
+func newCheckCmd() *cobra.Command {
+	var config string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "check a configuration without touching anything",
+		Long: `Check whether 'culvert run' would accept a configuration file (see culvert.toml(5))
+with its drop-ins on this host, and say in one line what it turns on. All errors
+are shown, each in a line, with file, line and column in front where there is one.
+The exit status is 0 without errors, 1 with some.
+
+Checked are keys, values and expressions; the files that the file names, such as
+sets, passwords and those of the SCION router; interfaces, addresses, netfilter;
+and whether stages contradict each other, or what was made by hand on the running
+data plane. What keeps nothing from starting is a note. Nothing is touched: no
+interface, map, socket or file. What the process of the running data plane holds
+is not in the way.
+
+Anybody who may read the file can check it. What only root may look at is listed
+as not checked, and does not count as an error.
+
+Not found is what shows only when programs are loaded, such as a kernel that is
+too old: see 'culvert doctor'.
+
+With -j, an object:
+
+  ok                                  whether there are no errors
+  file, files                         the file; and with its drop-ins
+  name, mode, interfaces              of the data plane
+  stages                              stage, counts (such as rules, sets, vips)
+  errors, notes, unchecked            file, line, column (where known), error`,
+		Example: "  culvert check\n  culvert check -c edge.toml\n  culvert check -j | jq .errors",
+		Args:    fileByFlag,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := haveConfig(cmd, config); err != nil {
+				return err
+			}
+			return node.ShowCheck(config, asJSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	configFlag(cmd, &config, defaultConfig, "configuration `FILE`, see culvert.toml(5)")
+	canPrintJSON(cmd, &asJSON)
+	return cmd
+}
+
 // aboutConfig describes the configuration file, for 'culvert run --help' and culvert.toml(5).
 const aboutConfig = `The file is TOML:
 
@@ -129,7 +180,17 @@ const aboutConfig = `The file is TOML:
   # next_hop6 = "fd00::1"
 
 At least one of [scion], [route], [filter] and [lb] is needed. Without [scion],
-interfaces are needed too. Relative paths start at the file's directory.
+interfaces are needed too. Relative paths start at the directory of the file that
+has them.
+
+Drop-ins are read after the file, in the order of their names: those of culvert.toml
+are culvert.d/*.toml beside it, those of edge.toml edge.d/*.toml. Names that begin
+with a dot are left out. Tables of the same name are one table, and each list of
+tables, such as [[filter.rule]] or [[lb.vip]], continues that of the files before. A
+key is set once: a second value, in whatever file, is an error, and so the order
+matters for lists of tables alone. A table of a list is whole in one file: a drop-in
+can add a VIP, but no backend to a VIP of another file. A drop-in that cannot be read
+is an error like one in the file itself.
 
 When the file is read again, what came from it before and is not in it any more
 goes, and what was made by hand stays. The file's rules are one block: rules made

@@ -235,8 +235,9 @@ func TestFoundInterfaceHasTC(t *testing.T) {
 		}
 	}
 	const text = "[scion]\nconfig = 'br.toml'\n[route]\n"
-	p := startCulvert(t, "run", "-c", b.write("c.toml", text))
-	p.waitFor(t, "culvert: forwarded packets would not pass ")
+	file := b.write("c.toml", text)
+	p := startCulvert(t, "run", "-c", file)
+	p.waitFor(t, "culvert: "+file+":3:2: forwarded packets would not pass ")
 	_ = p.cmd.Wait()
 	b.expect(0, "", "status")
 	p = startCulvert(t, "run", "-c", b.write("c.toml", text+"bypass_netfilter = true\n"))

@@ -170,6 +170,7 @@ func helpOn(cmd *cobra.Command, args []string) error {
 // verbs lists the constructors of the top-level commands, each in a file of its own.
 var verbs = []func() *cobra.Command{
 	newRunCmd,
+	newCheckCmd,
 	newAttachCmd,
 	newDetachCmd,
 	newStatusCmd,

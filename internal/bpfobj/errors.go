@@ -5,6 +5,7 @@ package bpfobj
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -25,11 +26,17 @@ func LoadError(err error) error {
 }
 
 // PermissionError returns an error for an action that was not permitted, with the rights that it takes. Tried names the action,
-// such as "reading DIRECTORY".
-func PermissionError(tried string) error {
-	return fmt.Errorf("%s: not permitted: run as root, or with CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON "+
-		"and write access to bpffs", tried)
+// such as "reading DIRECTORY". The error matches fs.ErrPermission.
+func PermissionError(tried string) error { return notPermitted(tried) }
+
+// notPermitted is an action that was not permitted. It matches fs.ErrPermission.
+type notPermitted string
+
+func (tried notPermitted) Error() string {
+	return string(tried) + ": not permitted: run as root, or with CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and write access to bpffs"
 }
+
+func (notPermitted) Is(target error) bool { return target == fs.ErrPermission }
 
 // NotExist tells whether an error says that a file or an entry of a map does not exist.
 func NotExist(err error) bool {

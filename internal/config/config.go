@@ -57,6 +57,9 @@ type Table interface {
 	Check(at Position) error
 }
 
+// Salvager is a Table that Check leaves without the parts that have errors. So the rest can be looked at, too.
+type Salvager interface{ Salvaged() }
+
 // Namer is a Table that refers to a configuration file of the stage, which has the name of the data plane and the address of
 // its metrics. Such a stage has a slow path in the process.
 type Namer interface {
@@ -135,7 +138,7 @@ func Load(path string, parts []Part) (*Node, error) {
 }
 
 // LoadAll is Load for a look that wants all errors. Beside errors it returns what could be read, without the tables of stages
-// that have errors, or nil if the files cannot be decoded.
+// that have errors and are no Salvager, or nil if the files cannot be decoded.
 func LoadAll(path string, parts []Part) (*Node, error) {
 	s, err := readSource(path)
 	if err != nil {
@@ -165,7 +168,9 @@ func LoadAll(path string, parts []Part) (*Node, error) {
 	}
 	errs.Add(n.checkNames(n.Position))
 	for _, name := range wrong {
-		delete(n.Tables, name)
+		if _, ok := n.Tables[name].(Salvager); !ok {
+			delete(n.Tables, name)
+		}
 	}
 	return n, errs.Err()
 }

@@ -198,6 +198,23 @@ func (i *indexer) value(table string, e *unstable.Node) {
 		}
 	default:
 		i.put(name, at, true)
+		i.elements(name, e.Value())
+	}
+}
+
+// mostElements bounds for how many elements of a list there is a position: a list may have a million addresses.
+const mostElements = 100
+
+// elements notes the positions of the elements of a list.
+func (i *indexer) elements(name string, list *unstable.Node) {
+	if list.Kind != unstable.Array {
+		return
+	}
+	values := list.Children()
+	for n := 0; n < mostElements && values.Next(); n++ {
+		if at := values.Node().Raw; at.Length > 0 {
+			i.put(fmt.Sprintf("%s[%d]", name, n), at, false)
+		}
 	}
 }
 

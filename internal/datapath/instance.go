@@ -138,13 +138,8 @@ func Attach(o Options) (*Instance, error) {
 			return nil, err
 		}
 	}
-	workers, err := o.Workers.normal()
-	if err != nil {
+	if err := o.normalize(); err != nil {
 		return nil, err
-	}
-	o.Workers = workers
-	if len(o.Interfaces) > MaxPorts {
-		return nil, fmt.Errorf("%d interfaces: one instance carries at most %d", len(o.Interfaces), MaxPorts)
 	}
 	ports, err := pins.Interfaces(o.Interfaces, o.Wait)
 	if err != nil {

@@ -93,15 +93,15 @@ func ListHere() ([]*Instance, error) {
 
 // OpenHere opens the instance of that name in this network namespace. It returns nil without an error if there is none.
 func OpenHere(name string) (*Instance, error) {
-	root, ok, err := pins.Root()
-	if !ok || err != nil {
+	dir, err := instanceDir(name)
+	if dir == "" || err != nil {
 		return nil, err
 	}
 	here, err := pins.Here()
 	if err != nil {
 		return nil, err
 	}
-	inst, err := openInstance(filepath.Join(pins.Dir(root, here.Inode), pins.Escape(name)))
+	inst, err := openInstance(dir)
 	switch {
 	case bpfobj.NotExist(err):
 		return nil, nil

@@ -81,6 +81,8 @@ type Options struct {
 	Local []netip.Addr
 	// Remote are addresses that packets will be sent to. Their routes and neighbors are examined.
 	Remote []netip.Addr
+	// File is culvert's configuration, nil if none was looked at.
+	File *File
 	// Sockets are the addresses and ports to which the UDP sockets of the SCION router are bound.
 	Sockets []netip.AddrPort
 	// Server is the process that runs the SCION router, 0 for none. No other process may have sockets at Sockets.
@@ -189,6 +191,7 @@ func Run(o Options) (*Report, error) {
 	if !o.NoSCION {
 		r.add(checkClock(clock))
 	}
+	r.add(checkFile(o.File)...)
 	r.add(checkForwarding(sysctl("net/ipv4/ip_forward"), sysctl("net/ipv6/conf/all/forwarding"), o.Route, o.Stages.SCION))
 	refused := false
 	if o.Route {

@@ -28,33 +28,34 @@ import (
 )
 
 // DoctorOptions adds to o what the configuration at path asks of the host. path is culvert's own file or a SCION router's TOML
-// file. It returns an error if a start with the file would be refused because its stages contradict each other.
+// file. It returns the errors that a start with the file would be refused with on every host, or because its stages contradict
+// each other. What else Check finds is in o.
 func DoctorOptions(path string, o *doctor.Options) error {
 	isNode, err := stages.IsNode(path)
 	if err != nil {
 		return err
 	}
 	loose := false
-	checkStages := func(string) error { return nil }
 	if isNode {
-		n, err := stages.Load(path)
-		if err != nil {
-			return err
+		c := Check(path)
+		if len(c.Wrong) > 0 {
+			return config.Errors(c.Wrong).Err()
 		}
+		o.File = c.doctorFile()
+		n := c.file.Node
 		if len(o.Interfaces) == 0 {
 			o.Interfaces = n.Interfaces
 			o.Waits = n.Missing == config.MissingWait
 		}
-		file := stage.File{Path: path, Node: n}
-		ipRouter := stage.Table[*routestage.Table](file, routestage.Stage{})
-		router := stage.Table[*scion.Table](file, scion.Stage{})
+		ipRouter := stage.Table[*routestage.Table](c.file, routestage.Stage{})
+		router := stage.Table[*scion.Table](c.file, scion.Stage{})
 		o.Route, o.NoSCION = ipRouter != nil, router == nil
 		o.Bypass = ipRouter != nil && ipRouter.BypassNetfilter
 		if router == nil && n.Workers != nil {
 			o.IdleWorkers = append(o.IdleWorkers, path)
 		}
 		o.Stages.Route, o.Stages.SCION = o.Stages.Route || ipRouter != nil, o.Stages.SCION || router != nil
-		if t := stage.Table[*filterstage.Table](file, filterstage.Stage{}); t != nil {
+		if t := stage.Table[*filterstage.Table](c.file, filterstage.Stage{}); t != nil {
 			o.Stages.Filter = true
 			for _, s := range t.Services {
 				addr, err := filter.ParseService(s.Address)
@@ -64,31 +65,20 @@ func DoctorOptions(path string, o *doctor.Options) error {
 				addProtected(o, addr, s.Forwarded)
 			}
 		}
-		balancer, err := lbstage.Compile(file)
-		if err != nil {
-			return err
-		}
-		if balancer.On() {
+		balancer, ok := planned[*lbstage.Plan](c.plans)
+		if ok && has(n, lbstage.Stage{}) {
 			o.Stages.LB = true
 			addLB(o, balancer.State())
 		}
-		o.NoLB = !balancer.On()
-		rules, err := filterstage.Compile(file)
-		if err != nil {
-			return err
-		}
-		checkStages = func(name string) error { return checkTogether(name, ipRouter != nil, rules, balancer) }
-		o.Forwards = ipRouter != nil || balancer.On()
+		o.NoLB = !has(n, lbstage.Stage{})
+		o.Forwards = ipRouter != nil || !o.NoLB
 		if router == nil {
-			return checkStages(n.Name)
+			return nil
 		}
 		path, loose = router.Config, router.Loose()
 	}
 	r, err := scion.LoadTopologyOnly(path)
 	if err != nil {
-		return err
-	}
-	if err := checkStages(r.ID()); err != nil {
 		return err
 	}
 	o.Forwards, o.Stages.SCION = true, true
@@ -105,24 +95,16 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	return nil
 }
 
-// checkTogether returns the error that a start of the data plane name would end with because stages contradict each other: a
-// protected service is a VIP, or is behind an IP router. If the running data plane cannot be read, the file is checked alone;
-// DoctorRunning reports that error.
-func checkTogether(name string, ipRouter bool, rules *filterstage.Plan, balancer *lbstage.Plan) error {
-	running, err := datapath.OpenHere(name)
-	if err != nil {
-		running = nil
+// doctorFile returns what Check has found about the host, for doctor.
+func (c *Checked) doctorFile() *doctor.File {
+	f := &doctor.File{Path: c.file.Path}
+	for _, err := range c.Refused {
+		f.Refused = append(f.Refused, err.Error())
 	}
-	if running != nil {
-		defer running.Close()
+	for _, err := range c.Unchecked {
+		f.Unchecked = append(f.Unchecked, err.Error())
 	}
-	s := stage.Situation{Running: running, Stages: []stage.Checker{rules, balancer}}
-	if ipRouter {
-		if err := routestage.CheckForwarded(s); err != nil {
-			return err
-		}
-	}
-	return balancer.Check(s)
+	return f
 }
 
 // DoctorRunning adds to o what the data planes of this network namespace ask of the host, or the error with which they cannot

@@ -98,6 +98,16 @@ encapsulation = "gue"
 			if err := DoctorOptions(tt.path, &got); err != nil {
 				t.Fatal(err)
 			}
+			if culverts := tt.path != router; culverts != (got.File != nil) || culverts && got.File.Path != tt.path {
+				t.Errorf("looked at %+v", got.File)
+			}
+			if refused := strings.HasSuffix(tt.path, "refuse.toml"); refused {
+				want := []string{tt.path + `:1:15: interface eth8 does not exist: see 'ip link'`}
+				if !reflect.DeepEqual(got.File.Refused, want) {
+					t.Errorf("refused because of %q, want %q", got.File.Refused, want)
+				}
+			}
+			got.File = nil
 			if !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}

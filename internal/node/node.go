@@ -70,8 +70,8 @@ func has(n *config.Node, s stage.Stage) bool { return n.Tables[s.Name()] != nil 
 // run is Run for a file that was read.
 func run(ctx context.Context, f stage.File) error {
 	n, log := f.Node, logger()
-	if !has(n, scion.Stage{}) && n.Workers != nil {
-		log.Warn("[workers] has no effect: only the SCION router's packets are spread, and there is no [scion]", "file", f.Path)
+	if err := idleWorkers(n); err != nil {
+		log.Warn(err.Error())
 	}
 	listener, err := listen(n)
 	if err != nil {
@@ -112,6 +112,9 @@ func listen(n *config.Node) (net.Listener, error) {
 	if err != nil {
 		if by := server(n.Name); by != "" { // its process has the address
 			return nil, fmt.Errorf("data plane %s is served by %s: stop that process first", n.Name, by)
+		}
+		if err := checkMetrics(n, 0); err != nil {
+			return nil, err
 		}
 		return nil, fmt.Errorf("serving metrics on %s: %w", n.Metrics, err)
 	}

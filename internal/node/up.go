@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"culvert/internal/config"
@@ -40,13 +41,8 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 			return nil, err
 		}
 	}
-	u.on = f.Node.Interfaces
-	for _, p := range u.plans {
-		if placer, ok := p.(stage.Placer); ok {
-			if u.name, u.on, err = placer.Place(u.on); err != nil {
-				return nil, err
-			}
-		}
+	if err := u.place(); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -63,7 +59,7 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 	if len(u.on) == 0 {
 		return u, nil
 	}
-	if err := u.check(); err != nil {
+	if err := u.check(start); err != nil {
 		return nil, err
 	}
 	if b, ok := planned[*lbstage.Plan](u.plans); ok && b.On() && has(f.Node, scion.Stage{}) && !start.Process {
@@ -84,6 +80,19 @@ func plan(f stage.File) (plans []stage.Plan, err error) {
 		}
 	}
 	return plans, nil
+}
+
+// place finds the name of the data plane and the interfaces to attach it to.
+func (u *up) place() (err error) {
+	u.on = u.file.Node.Interfaces
+	for _, p := range u.plans {
+		if placer, ok := p.(stage.Placer); ok {
+			if u.name, u.on, err = placer.Place(u.on); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // planned returns the plan of type P.
@@ -109,9 +118,9 @@ func checkNeedsProcess(f stage.File) error {
 	return nil
 }
 
-// check has all stages check their plans against the running data plane. If that cannot be read, attaching would silently
-// remove what was made by hand, so check returns an error.
-func (u *up) check() error {
+// check has all stages check their plans against the running data plane and the host. If the data plane cannot be read, attaching
+// would silently remove what was made by hand, so check returns an error.
+func (u *up) check(start stage.Start) error {
 	running, err := datapath.OpenHere(u.name)
 	if err != nil {
 		return err
@@ -119,21 +128,45 @@ func (u *up) check() error {
 	if running != nil {
 		defer running.Close()
 	}
+	if err := u.checkPlans(running); err != nil {
+		return err
+	}
+	return u.checkHost(start.Process, os.Getpid(), func(err error) { start.Log.Warn(err.Error()) })
+}
+
+// checkPlans has all stages check their plans against each other and against the running data plane, nil if there is none.
+func (u *up) checkPlans(running *datapath.Instance) error {
+	var errs config.Errors
 	for _, p := range u.plans {
-		if err := p.Check(stage.Situation{Interfaces: u.on, Running: running, Stages: checkers(u.plans)}); err != nil {
-			return err
+		errs.Add(p.Check(stage.Situation{Interfaces: u.on, Running: running, Stages: checkers(u.plans)}))
+	}
+	return errs.Err()
+}
+
+// checkHost has all stages look whether the host has what they need. What the process served holds is not in the way.
+func (u *up) checkHost(process bool, served int, note func(error)) error {
+	var errs config.Errors
+	for _, p := range u.plans {
+		if c, ok := p.(stage.HostChecker); ok {
+			errs.Add(c.CheckHost(stage.Host{Interfaces: u.on, Process: process, Served: served, Note: note}))
 		}
 	}
-	return nil
+	return errs.Err()
+}
+
+// options returns the options of the data plane, without parts.
+func (u *up) options(process bool) datapath.Options {
+	n := u.file.Node
+	return datapath.Options{
+		Name: u.name, Interfaces: u.on, Generic: n.Mode == config.ModeGeneric, Workers: workers(n), Unattended: !process,
+		Wait: n.Missing == config.MissingWait && process, // only a process attaches to interfaces that appear later
+	}
 }
 
 // attach loads the program, attaches it to the interfaces, and has the stages commit.
 func (u *up) attach(ctx context.Context, start stage.Start, temporary bool) (err error) {
-	n := u.file.Node
-	o := datapath.Options{
-		Name: u.name, Interfaces: u.on, Generic: n.Mode == config.ModeGeneric, Workers: workers(n), Temporary: temporary,
-		Unattended: !start.Process, Wait: n.Missing == config.MissingWait && start.Process, // only a process attaches to interfaces that appear later
-	}
+	o := u.options(start.Process)
+	o.Temporary = temporary
 	for _, p := range u.prepared {
 		if part := p.Part(); part != nil {
 			o.Parts = append(o.Parts, part)

@@ -5,6 +5,7 @@ package scion
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"culvert/internal/host/udpsock"
@@ -25,7 +26,7 @@ func claim(ctx context.Context, r *Router) (*Lock, error) {
 	for {
 		lock, err := TakeLock(r.ID())
 		if err == nil {
-			if err = checkSockets(r); err == nil {
+			if err = checkSockets(r, 0); err == nil {
 				return lock, nil
 			}
 			_ = lock.Release()
@@ -41,13 +42,14 @@ func claim(ctx context.Context, r *Router) (*Lock, error) {
 	}
 }
 
-// checkSockets refuses addresses that another process has UDP sockets on. The reference lets several processes bind one
-// address, and the kernel then distributes the packets among them.
-func checkSockets(r *Router) error {
+// checkSockets refuses addresses that another process than served has UDP sockets on. The reference lets several processes bind
+// one address, and the kernel then distributes the packets among them.
+func checkSockets(r *Router, served int) error {
 	others, err := udpsock.Others(r.Sockets())
 	if err != nil {
 		return err
 	}
+	others = slices.DeleteFunc(others, func(h udpsock.Holder) bool { return h.PID != 0 && h.PID == served })
 	if len(others) == 0 {
 		return nil
 	}

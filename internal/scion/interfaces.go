@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/config"
 )
 
 // Interfaces returns the names of the network interfaces of the current network namespace that have the router's own
@@ -21,6 +23,7 @@ func (r *Router) Interfaces() ([]string, error) {
 		return nil, err
 	}
 	var names []string
+	var errs config.Errors
 	for i, link := range r.Datapath.Links {
 		addr := link.Local.Addr()
 		if addr.IsLoopback() {
@@ -28,16 +31,20 @@ func (r *Router) Interfaces() ([]string, error) {
 		}
 		carrier, ok := carriers[addr.WithZone("")]
 		if !ok {
-			return nil, badField(r.TopologyPath())(r.fields[i],
-				"no network interface has the address %s: add it to one or correct the file", addr)
+			errs.Add(badField(r.TopologyPath())(r.fields[i],
+				"no network interface has the address %s: add it to one or correct the file", addr))
+			continue
 		}
 		if !carrier.up {
-			return nil, badField(r.TopologyPath())(r.fields[i], "the interface %s, which has the address %s, is down: "+
-				"ip link set %[1]s up", carrier.name, addr)
+			errs.Add(badField(r.TopologyPath())(r.fields[i], "the interface %s, which has the address %s, is down: "+
+				"ip link set %[1]s up", carrier.name, addr))
 		}
 		if !carrier.loopback && !slices.Contains(names, carrier.name) {
 			names = append(names, carrier.name)
 		}
+	}
+	if err := errs.Err(); err != nil {
+		return nil, err
 	}
 	slices.Sort(names)
 	return names, nil
@@ -56,16 +63,18 @@ func (r *Router) CheckInterfaces(names []string) error {
 			carrying[c.name] = true
 		}
 	}
+	var errs config.Errors
 	for _, name := range names {
 		if _, err := net.InterfaceByName(name); err != nil {
-			return fmt.Errorf("interface %s does not exist: see 'ip link'", name)
+			errs.Add(fmt.Errorf("interface %s does not exist: see 'ip link'", name))
+			continue
 		}
 		if !carrying[name] {
-			return fmt.Errorf("interface %s has no address of router %s in %s: name one that has, or add the address",
-				name, r.ID(), r.TopologyPath())
+			errs.Add(fmt.Errorf("interface %s has no address of router %s in %s: name one that has, or add the address",
+				name, r.ID(), r.TopologyPath()))
 		}
 	}
-	return nil
+	return errs.Err()
 }
 
 // carrier is a network interface that has an address.

@@ -11,21 +11,41 @@ import (
 
 	"github.com/scionproto/scion/private/keyconf"
 	"github.com/scionproto/scion/router/control"
+
+	"culvert/internal/host/trust"
 )
+
+// keyPaths returns the paths of the AS master keys. The reference wants both.
+func (r *Router) keyPaths() (key0, key1 string) {
+	dir := filepath.Join(r.Config.General.ConfigDir, "keys")
+	return filepath.Join(dir, keyconf.MasterKey0), filepath.Join(dir, keyconf.MasterKey1)
+}
+
+// noteReaders notes the files of keys that others than root may use. They are no reason not to start, since the tools of the
+// reference write them so.
+func (r *Router) noteReaders(note func(error)) {
+	key0, key1 := r.keyPaths()
+	for _, path := range []string{key0, key1} {
+		var open *trust.Error
+		if err := trust.SecretFile(path); errors.As(err, &open) {
+			note(badField(path)("master key", "%w", err))
+		}
+	}
+}
 
 // masterKeySize is the length in bytes of an AS master key, as scion-pki and the topology
 // generator write it.
 const masterKeySize = 16
 
 // loadKeys reads the AS master keys and derives the forwarding key from the first. With need set a missing file is an
-// error. The reference wants both files.
+// error.
 func (r *Router) loadKeys(need bool) error {
-	dir := filepath.Join(r.Config.General.ConfigDir, "keys")
-	key0, err := readKey(filepath.Join(dir, keyconf.MasterKey0), r.Path, need)
+	path0, path1 := r.keyPaths()
+	key0, err := readKey(path0, r.Path, need)
 	if err != nil {
 		return err
 	}
-	key1, err := readKey(filepath.Join(dir, keyconf.MasterKey1), r.Path, need)
+	key1, err := readKey(path1, r.Path, need)
 	if err != nil {
 		return err
 	}

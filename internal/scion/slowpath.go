@@ -49,10 +49,10 @@ func NewSlowPath(r *Router) (*SlowPath, error) {
 	}
 	s := &SlowPath{router: r}
 	var err error
-	if s.metrics, err = listen(r, "metrics.prometheus", r.Config.Metrics.Prometheus); err != nil {
+	if s.metrics, err = listen(r, fieldMetrics, r.Config.Metrics.Prometheus); err != nil {
 		return nil, err
 	}
-	if s.api, err = listen(r, "api.addr", r.Config.API.Addr); err != nil {
+	if s.api, err = listen(r, fieldAPI, r.Config.API.Addr); err != nil {
 		s.closeListeners()
 		return nil, err
 	}
@@ -108,6 +108,17 @@ func listen(r *Router, field, address string) (net.Listener, error) {
 	}
 	return l, nil
 }
+
+// httpAddresses returns the addresses that the router serves by HTTP, by their fields in the TOML file.
+func (r *Router) httpAddresses() map[string]string {
+	return map[string]string{fieldMetrics: r.Config.Metrics.Prometheus, fieldAPI: r.Config.API.Addr}
+}
+
+// Fields of the TOML file.
+const (
+	fieldMetrics = "metrics.prometheus"
+	fieldAPI     = "api.addr"
+)
 
 func (s *SlowPath) closeListeners() {
 	for _, l := range []net.Listener{s.metrics, s.api} {

@@ -4,8 +4,11 @@ package scion
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"culvert/internal/config"
+	"culvert/internal/host/tcplisten"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 )
@@ -69,6 +72,42 @@ func (p *plan) Prepare(ctx context.Context, start stage.Start) (stage.Prepared, 
 		return nil, err
 	}
 	return &unattended{plan: p, start: start, lock: lock}, nil
+}
+
+// CheckHost implements stage.HostChecker.
+func (p *plan) CheckHost(h stage.Host) error {
+	var errs config.Errors
+	errs.Add(scionplane.NewPart(p.router.Datapath).Check())
+	p.router.noteReaders(h.Note)
+	if !h.Process {
+		return errs.Err()
+	}
+	errs.Add(p.router.loadKeys(true))
+	errs.Add(checkSockets(p.router, h.Served))
+	addresses := p.router.httpAddresses()
+	for _, field := range slices.Sorted(maps.Keys(addresses)) {
+		if addresses[field] == "" {
+			continue
+		}
+		if err := tcplisten.Check(addresses[field], h.Served); err != nil {
+			errs.Add(badField(p.router.Path)(field, "%w", err))
+		}
+	}
+	return errs.Err()
+}
+
+// Summary implements stage.Summarizer.
+func (p *plan) Summary() []stage.Count {
+	external, siblings := 0, 0
+	for _, l := range p.router.Datapath.Links {
+		switch l.Scope {
+		case scionplane.ScopeExternal:
+			external++
+		case scionplane.ScopeSibling:
+			siblings++
+		}
+	}
+	return []stage.Count{{Key: "links", One: "link", N: external}, {Key: "siblings", One: "sibling", N: siblings}}
 }
 
 // Check implements stage.Plan.

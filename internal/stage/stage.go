@@ -6,6 +6,7 @@
 //	Plan     works out what the file asks for; it touches nothing
 //	Prepare  takes what can be refused: locks, sockets, addresses; Close releases it
 //	Check    compares the plan with what runs, and adds to the plan what was made there by hand
+//	CheckHost (if a plan has it) looks whether the host has what the plan needs; it touches nothing
 //	Part     describes the stage's part of the program that is loaded
 //	Commit   brings the plan into force on the data plane, which is attached by then
 //	Serve    keeps the data plane in step with the host while the process runs
@@ -58,6 +59,38 @@ type Placer interface {
 	// Place returns the name of the data plane and the interfaces to attach it to. interfaces are those that the user named;
 	// without any, the plan finds them itself. on is empty if no interface is suitable for a data plane.
 	Place(interfaces []string) (name string, on []string, err error)
+}
+
+// HostChecker is a Plan that needs more of the host than interfaces. A look at a file without a start calls it too, without Prepare.
+type HostChecker interface {
+	// CheckHost returns an error for what Prepare, Commit or Serve would be refused on this host, as far as that can be known
+	// without touching anything.
+	CheckHost(Host) error
+}
+
+// Host is how a HostChecker looks at the host.
+type Host struct {
+	// Interfaces are those to attach the data plane to.
+	Interfaces []string
+	// Process tells whether a process is to serve the stages.
+	Process bool
+	// Served is the process that serves the data plane already, 0 for none. What it holds is not in the way.
+	Served int
+	// Note receives what the user has to know and what does not keep the stage from starting.
+	Note func(error)
+}
+
+// Summarizer is a Plan that can say how much it turns on.
+type Summarizer interface {
+	// Summary returns counts of what the file has.
+	Summary() []Count
+}
+
+// Count is a number of things in a file.
+type Count struct {
+	// Key is the name in JSON, in the plural: "rules". One is the name of a single thing in text: "rule".
+	Key, One string
+	N        int
 }
 
 // PortChecker is a Plan that does not work on every interface.

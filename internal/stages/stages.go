@@ -37,5 +37,8 @@ func Parts() (parts []config.Part) {
 // Load reads and checks a configuration file with the tables of all stages.
 func Load(path string) (*config.Node, error) { return config.Load(path, Parts()) }
 
+// LoadAll is Load, and returns beside errors what could be read (config.LoadAll).
+func LoadAll(path string) (*config.Node, error) { return config.LoadAll(path, Parts()) }
+
 // IsNode tells whether the TOML file at path is culvert's configuration, as opposed to the reference router's.
 func IsNode(path string) (bool, error) { return config.IsNode(path, Parts()) }

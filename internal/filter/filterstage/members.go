@@ -20,14 +20,19 @@ type Members filterplane.Members
 
 // Count returns how many members there are, as "2 entries".
 func (m Members) Count() string {
-	n := len(m.Endpoints)
-	if m.Prefixes != nil {
-		n = m.Prefixes.Len()
-	}
+	n := m.size()
 	if n == 1 {
 		return "1 entry"
 	}
 	return text.Grouped(uint64(n)) + " entries"
+}
+
+// size returns how many members there are.
+func (m Members) size() int {
+	if m.Prefixes != nil {
+		return m.Prefixes.Len()
+	}
+	return len(m.Endpoints)
 }
 
 // ReadMembers parses the entries of a file, "-" for stdin, or if file is empty the given ones. Timeout is for entries that have none

@@ -4,6 +4,7 @@ package filterstage
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"culvert/internal/config"
@@ -32,6 +33,38 @@ func (p *Plan) Name() string { return filterplane.Stage }
 // Prepare implements stage.Plan.
 func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {
 	return &prepared{p, start}, nil
+}
+
+// Summary implements stage.Summarizer.
+func (p *Plan) Summary() []stage.Count {
+	entries := 0
+	for _, m := range p.members {
+		entries += Members(m).size()
+	}
+	return []stage.Count{
+		{Key: "rules", One: "rule", N: len(p.filter.Rules)}, {Key: "sets", One: "set", N: len(p.filter.Sets)},
+		{Key: "entries", One: "entry", N: entries}, {Key: "services", One: "protected service", N: len(p.filter.Services)},
+	}
+}
+
+// CheckHost implements stage.HostChecker. It notes the services that are declared to be on this host although it does not have their
+// addresses: no client gets a connection to them.
+func (p *Plan) CheckHost(h stage.Host) error {
+	var local []netip.AddrPort
+	for _, s := range p.filter.Services {
+		if !s.Forwarded {
+			local = append(local, s.Addr)
+		}
+	}
+	elsewhere, err := hostaddr.Elsewhere(local)
+	if err != nil {
+		h.Note(err)
+	}
+	for _, s := range elsewhere {
+		h.Note(p.LocateService(s, fmt.Errorf("this host does not have the address of protected service %s: no client gets a connection to it; "+
+			"for a service behind this host set forwarded = true", s)))
+	}
+	return nil
 }
 
 // Check implements stage.Plan: the file's filter must not contradict what was made by hand.
@@ -103,27 +136,7 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 	if err := p.Apply(inst, p.start.Log); err != nil {
 		return err
 	}
-	if err := rest(); err != nil {
-		return err
-	}
-	p.warnElsewhere()
-	return nil
-}
-
-// warnElsewhere logs the services that are declared to be on this host although it does not have their addresses. No client gets a
-// connection to them.
-func (p *prepared) warnElsewhere() {
-	var local []netip.AddrPort
-	for _, s := range p.filter.Services {
-		if !s.Forwarded {
-			local = append(local, s.Addr)
-		}
-	}
-	elsewhere, _ := hostaddr.Elsewhere(local) // culvert doctor reports an error
-	for _, s := range elsewhere {
-		p.start.Log.Warn("this host does not have the address of a protected service: no client gets a connection to it; "+
-			"for a service behind this host set forwarded = true", "service", s)
-	}
+	return rest()
 }
 
 // Restore implements stage.Restorer.

@@ -92,23 +92,36 @@ const (
 func (f *Table) Check(in config.Position) error {
 	var errs config.Errors
 	at := func(kind string, n int) config.Position { return in.In(fmt.Sprintf("%s[%d]", kind, n)) }
+	var right Table
 	for n := range f.Rules {
 		f.Rules[n].Position = at("rule", n)
-		errs.Add(f.checkRule(n))
+		err := f.checkRule(n)
+		if errs.Add(err); err == nil {
+			right.Rules = append(right.Rules, f.Rules[n])
+		}
 	}
 	for n := range f.Sets {
 		f.Sets[n].Position = at("set", n)
-		errs.Add(f.checkSet(n))
+		err := f.checkSet(n)
+		if errs.Add(err); err == nil {
+			right.Sets = append(right.Sets, f.Sets[n])
+		}
 	}
 	for n := range f.Services {
 		s := &f.Services[n]
 		s.Position = at("protect", n)
 		if s.Address == "" {
 			errs.Add(s.Locate("", errors.New("address is missing: name the service, as in \"192.0.2.1:80\"")))
+			continue
 		}
+		right.Services = append(right.Services, *s)
 	}
+	*f = right
 	return errs.Err()
 }
+
+// Salvaged implements config.Salvager.
+func (*Table) Salvaged() {}
 
 func (f *Table) checkRule(n int) error {
 	r := &f.Rules[n]

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// Holder is a process with a UDP socket on an address.
+// Holder is a process with a socket on an address.
 type Holder struct {
 	Addr netip.AddrPort
 	// PID is 0 if the process cannot be seen: it is in another PID namespace, belongs to another user, or
@@ -48,16 +48,16 @@ func Others(addrs []netip.AddrPort) ([]Holder, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listing UDP sockets: %w", err)
 		}
-		for inode, at := range parseSockets(string(text)) {
-			if slices.Contains(addrs, at) {
-				inodes[inode] = at
+		for _, s := range Parse(string(text)) {
+			if slices.Contains(addrs, s.Addr) {
+				inodes[s.Inode] = s.Addr
 			}
 		}
 	}
 	if len(inodes) == 0 {
 		return nil, nil
 	}
-	holders := findHolders(inodes)
+	holders := Holders(inodes)
 	slices.SortFunc(holders, func(a, b Holder) int {
 		if n := slices.Index(addrs, a.Addr) - slices.Index(addrs, b.Addr); n != 0 {
 			return n
@@ -67,10 +67,17 @@ func Others(addrs []netip.AddrPort) ([]Holder, error) {
 	return slices.Compact(holders), nil
 }
 
-// parseSockets reads the table of /proc/net/udp or udp6. It returns the address of each socket by inode.
-func parseSockets(text string) map[uint64]netip.AddrPort {
-	const local, inode = 1, 9 // columns
-	sockets := map[uint64]netip.AddrPort{}
+// Socket is a line of a table such as /proc/net/udp.
+type Socket struct {
+	Inode uint64
+	Addr  netip.AddrPort
+	// State is the number of the state, as in net/tcp_states.h.
+	State uint64
+}
+
+// Parse reads the table of /proc/net/udp, udp6, tcp or tcp6.
+func Parse(text string) (sockets []Socket) {
+	const local, state, inode = 1, 3, 9 // columns
 	for line := range strings.Lines(text) {
 		columns := strings.Fields(line)
 		if len(columns) <= inode {
@@ -78,8 +85,9 @@ func parseSockets(text string) map[uint64]netip.AddrPort {
 		}
 		at, ok := parseAddress(columns[local])
 		n, err := strconv.ParseUint(columns[inode], 10, 64)
-		if ok && err == nil {
-			sockets[n] = at
+		st, err2 := strconv.ParseUint(columns[state], 16, 8)
+		if ok && err == nil && err2 == nil {
+			sockets = append(sockets, Socket{Inode: n, Addr: at, State: st})
 		}
 	}
 	return sockets
@@ -100,9 +108,9 @@ func parseAddress(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(addr.Unmap(), uint16(n)), ok && err == nil
 }
 
-// findHolders looks for the sockets among the open files of each process. It leaves out sockets of this
+// Holders looks for sockets, by inode, among the open files of each process. It leaves out sockets of this
 // process. A socket of no visible process gets a Holder without PID.
-func findHolders(inodes map[uint64]netip.AddrPort) []Holder {
+func Holders(inodes map[uint64]netip.AddrPort) []Holder {
 	var holders []Holder
 	seen := map[uint64]bool{}
 	processes, _ := filepath.Glob("/proc/[0-9]*")

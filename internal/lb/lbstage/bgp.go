@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/hostaddr"
 	"culvert/internal/host/runstate"
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
@@ -53,6 +55,26 @@ func compileBGP(c *BGPTable) (*announce.Options, error) {
 		return nil, c.Locate("", err)
 	}
 	return o, nil
+}
+
+// noteBGP notes the local addresses of BGP sessions that this host does not have: no session comes up until it has.
+func (p *Plan) noteBGP(note func(error)) {
+	if p.bgp == nil {
+		return
+	}
+	for n, neighbor := range p.bgp.Neighbors {
+		if !neighbor.LocalAddress.IsValid() {
+			continue
+		}
+		elsewhere, err := hostaddr.Elsewhere([]netip.AddrPort{netip.AddrPortFrom(neighbor.LocalAddress, 0)})
+		if err == nil && len(elsewhere) > 0 {
+			err = fmt.Errorf("neighbor %s: this host does not have local_address %s: no session comes up until it has",
+				neighbor.Address, neighbor.LocalAddress)
+		}
+		if err != nil {
+			note(p.file.BGP.Neighbor[n].Locate("local_address", err))
+		}
+	}
 }
 
 // restartTime parses graceful_restart: how long neighbors keep the routes of a process that has ended, 0 for not at all.

@@ -45,7 +45,7 @@ func readSeed() (seed, path string, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", path, nil
 	case err != nil:
-		return "", path, fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [lb])", err)
+		return "", path, seedError(err)
 	}
 	if seed = strings.TrimSpace(string(text)); seed == "" {
 		return "", path, fmt.Errorf("the seed of the load balancer's rings: %s is empty: remove it, and another is made", path)
@@ -87,22 +87,41 @@ func (p *Plan) seed(log *slog.Logger) (made string, err error) {
 	if p.file == nil {
 		return "", nil // keep uses the seed of the running load balancer
 	}
-	text := p.file.Seed
+	text, err := p.seedText()
 	switch {
+	case err != nil:
+		return "", err
 	case text == publicSeed:
 		log.Warn("the seed of the load balancer's rings is one that everybody knows: anybody can choose flows that meet on one backend. " +
 			"Take it out of [lb], and see 'culvert lb seed'")
 	case text == "":
-		if text, _, err = readSeed(); err != nil {
-			return "", err
-		}
-		if text == "" {
-			made = newSeed()
-			text = made
-		}
+		made = newSeed()
+		text = made
 	}
 	p.options.Seed = seedWords(text)
 	return made, nil
+}
+
+// seedText returns the seed in the file or this machine's seed, "" if that has to be made. Then the error is that of its directory.
+func (p *Plan) seedText() (text string, err error) {
+	if p.file.Seed != "" {
+		return p.file.Seed, nil
+	}
+	text, path, err := readSeed()
+	if err == nil && text == "" {
+		if err = trust.Dir(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
+			err = nil // it is made
+		}
+		if err != nil {
+			err = seedError(err)
+		}
+	}
+	return text, err
+}
+
+// seedError says in front of an error what it is about, and behind it how to do without.
+func seedError(err error) error {
+	return fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [lb])", err)
 }
 
 // keepSeed writes a new seed, at a time when the start cannot be refused any more. It does nothing for "".
@@ -116,7 +135,7 @@ func keepSeed(made string, log *slog.Logger) error {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("the seed of the load balancer's rings: another process has just made %s: start again, to use that one", path)
 	case err != nil:
-		return fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [lb])", err)
+		return seedError(err)
 	}
 	log.Warn("made a seed for the load balancer's rings: other machines with these VIPs need the same, or flows that move between "+
 		"them break: see 'culvert lb seed'", "file", path)

@@ -47,6 +47,31 @@ func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 	return &prepared{Plan: p, start: start, madeSeed: made}, nil
 }
 
+// CheckHost implements stage.HostChecker.
+func (p *Plan) CheckHost(h stage.Host) error {
+	if p.file == nil {
+		return nil
+	}
+	p.noteBGP(h.Note)
+	_, err := p.seedText()
+	return err
+}
+
+// Summary implements stage.Summarizer.
+func (p *Plan) Summary() []stage.Count {
+	backends, neighbors := 0, 0
+	for _, v := range p.state.VIPs {
+		backends += len(v.Backends)
+	}
+	if p.bgp != nil {
+		neighbors = len(p.bgp.Neighbors)
+	}
+	return []stage.Count{
+		{Key: "vips", One: "VIP", N: len(p.state.VIPs)}, {Key: "backends", One: "backend", N: backends},
+		{Key: "bgp_neighbors", One: "BGP neighbor", N: neighbors},
+	}
+}
+
 // Check implements stage.Plan. It returns an error if the file's VIPs conflict with those made by hand or with services that
 // SYN cookies protect.
 func (p *Plan) Check(s stage.Situation) error {

@@ -87,10 +87,13 @@ func (b *Table) Check(in config.Position) error {
 	var errs config.Errors
 	if b.RingSize != 0 && !maglev.Prime(b.RingSize) {
 		errs.Add(b.Locate("ring_size", fmt.Errorf("ring_size = %d: use a prime, as 65537 or 1048583", b.RingSize)))
+		b.RingSize = 0
 	}
+	var right []VIPTable
 	for n := range b.VIP {
 		v := &b.VIP[n]
 		v.Position = in.In(fmt.Sprintf("vip[%d]", n))
+		before := len(errs)
 		if v.Address == "" {
 			errs.Add(v.Locate("", errors.New("address is missing: write the VIP's as \"192.0.2.1:80\"")))
 		}
@@ -107,7 +110,17 @@ func (b *Table) Check(in config.Position) error {
 				errs.Add(r.Locate("", fmt.Errorf("VIP %s/%s: a backend's address is missing", v.Address, v.Protocol)))
 			}
 		}
+		if len(errs) == before {
+			right = append(right, *v)
+		}
 	}
-	errs.Add(b.BGP.check(in))
+	b.VIP = right
+	if err := b.BGP.check(in); err != nil {
+		errs.Add(err)
+		b.BGP = nil
+	}
 	return errs.Err()
 }
+
+// Salvaged implements config.Salvager.
+func (*Table) Salvaged() {}

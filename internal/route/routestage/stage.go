@@ -52,25 +52,23 @@ func (p *plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 	return &prepared{plan: p, start: start}, nil
 }
 
-// Check implements stage.Plan: it returns an error if the IP router would act differently from the kernel on this host.
-func (p *plan) Check(s stage.Situation) error {
-	if err := CheckForwarded(s); err != nil {
-		return err
-	}
+// Check implements stage.Plan.
+func (p *plan) Check(s stage.Situation) error { return CheckForwarded(s) }
+
+// CheckHost implements stage.HostChecker: it returns an error if the IP router would act differently from the kernel on this host.
+func (p *plan) CheckHost(h stage.Host) error {
+	var errs config.Errors
 	if !p.file.BypassNetfilter {
-		if err := checkNetfilter(s.Interfaces); err != nil {
-			return err
+		if err := checkNetfilter(h.Interfaces); err != nil {
+			errs.Add(p.file.Locate("bypass_netfilter", err))
 		}
 	}
-	for _, name := range s.Interfaces {
-		if p.wait && pins.NoInterface(name) {
-			continue
-		}
-		if err := p.CheckPort(name); err != nil {
-			return err
+	for _, name := range h.Interfaces {
+		if !p.wait || !pins.NoInterface(name) {
+			errs.Add(p.CheckPort(name))
 		}
 	}
-	return nil
+	return errs.Err()
 }
 
 // CheckPort implements stage.PortChecker.

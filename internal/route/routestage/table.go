@@ -19,6 +19,8 @@ type Table struct {
 	// data plane's default.
 	Blocks4 *int `toml:"blocks4"`
 	Blocks6 *int `toml:"blocks6"`
+
+	config.Position
 }
 
 // MirrorOn reports whether there is a mirror.
@@ -26,6 +28,7 @@ func (r *Table) MirrorOn() bool { return r.Mirror == nil || *r.Mirror }
 
 // Check implements config.Table: it returns an error for sizes that the data plane would refuse.
 func (r *Table) Check(in config.Position) error {
+	r.Position = in
 	var errs config.Errors
 	for key, n := range map[string]*int{"blocks4": r.Blocks4, "blocks6": r.Blocks6} {
 		name := in.In(key).Key()

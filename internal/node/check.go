@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/host/tcplisten"
+	"culvert/internal/scion"
+	"culvert/internal/stage"
+	"culvert/internal/stages"
+)
+
+// Checked is what a look at a configuration has found, without a start.
+type Checked struct {
+	// Wrong are errors of the files, and contradictions between stages, also to what was made by hand on the running data plane.
+	Wrong []error
+	// Refused are the errors with which this host would refuse a start.
+	Refused []error
+	// Notes do not keep a start from succeeding.
+	Notes []error
+	// Unchecked says what this process may not look at.
+	Unchecked []error
+
+	up
+	// served is the process that serves the data plane already, 0 for none.
+	served int
+}
+
+// Errors returns all that Run would refuse.
+func (c *Checked) Errors() []error { return slices.Concat(c.Wrong, c.Refused) }
+
+// Check looks for all errors that Run would return for the configuration at path, on this host and in this network namespace. It
+// touches nothing.
+func Check(path string) *Checked {
+	c := &Checked{up: up{file: stage.File{Path: path}}}
+	n, err := stages.LoadAll(path)
+	c.wrong(err)
+	if n != nil {
+		c.up = up{file: stage.File{Path: path, Node: n}, name: n.Name}
+		c.look()
+	}
+	for _, list := range []*[]error{&c.Wrong, &c.Refused, &c.Notes, &c.Unchecked} {
+		*list = config.Sorted(config.Errors(*list).Err())
+	}
+	c.Refused = withPositions(c.Refused)
+	return c
+}
+
+// look makes the plans of all stages and checks them.
+func (c *Checked) look() {
+	for _, s := range stages.All() {
+		p, err := s.Plan(c.file)
+		c.wrong(err)
+		if p != nil && err == nil {
+			c.plans = append(c.plans, p)
+		}
+	}
+	c.refused(c.place())
+	running := c.running()
+	if running != nil {
+		defer running.Close()
+	}
+	c.note(idleWorkers(c.file.Node))
+	c.refused(checkMetrics(c.file.Node, c.served))
+	c.wrong(c.checkPlans(running))
+	c.refused(c.checkHost(true, c.served, c.note))
+	if c.name == "" || len(c.on) == 0 {
+		return // there are errors, or all underlay addresses are on loopback
+	}
+	problems, missing := datapath.Check(c.options(true), running)
+	for _, p := range problems {
+		c.refused(c.locate(p.Interface, p.Err))
+	}
+	for _, name := range missing {
+		c.note(c.locate(name, fmt.Errorf("interface %s does not exist yet: the data plane attaches to it when it does", name)))
+	}
+}
+
+// running returns the data plane of that name in this network namespace, nil if there is none, and finds the process that serves it.
+func (c *Checked) running() *datapath.Instance {
+	if c.name == "" {
+		return nil // the SCION router's own files have errors, and one of them has the name
+	}
+	running, err := datapath.OpenHere(c.name)
+	c.refused(err)
+	if running != nil {
+		c.served = running.ServerPID()
+	}
+	if c.served == 0 && has(c.file.Node, scion.Stage{}) {
+		c.served = scion.ServerPID(c.name)
+	}
+	if c.served != 0 {
+		c.note(fmt.Errorf("data plane %s is served by process %d: 'culvert run' is refused until that ends", c.name, c.served))
+	}
+	return running
+}
+
+// locate adds the position of the list of interfaces to an error about one of them.
+func (c *Checked) locate(name string, err error) error {
+	at := slices.Index(c.file.Node.Interfaces, name)
+	if at < 0 {
+		return err
+	}
+	return c.file.Node.Locate(fmt.Sprintf("interfaces[%d]", at), err)
+}
+
+func (c *Checked) wrong(err error)   { c.add(&c.Wrong, err) }
+func (c *Checked) refused(err error) { c.add(&c.Refused, err) }
+
+func (c *Checked) note(err error) {
+	if err != nil {
+		c.Notes = append(c.Notes, err)
+	}
+}
+
+// add adds errors to a list, or to Unchecked if they say that this process may not look. A configuration file that cannot be read
+// is an error for every user, since it may have anything.
+func (c *Checked) add(list *[]error, err error) {
+	for _, one := range config.All(err) {
+		var unread *config.ReadError
+		if os.Geteuid() != 0 && errors.Is(one, fs.ErrPermission) && !errors.As(one, &unread) {
+			c.Unchecked = append(c.Unchecked, one)
+			continue
+		}
+		*list = append(*list, one)
+	}
+}
+
+// withPositions removes the errors without a position that another error repeats with one.
+func withPositions(all []error) []error {
+	known := make(map[string]bool)
+	for _, err := range all {
+		var at *config.Error
+		if errors.As(err, &at) {
+			known[at.Err.Error()] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(err error) bool { return known[err.Error()] })
+}
+
+// idleWorkers says that [workers] has no effect, nil if it has.
+func idleWorkers(n *config.Node) error {
+	if n.Workers == nil || has(n, scion.Stage{}) {
+		return nil
+	}
+	return n.Locate("workers", errors.New("[workers] has no effect: only the SCION router's packets are spread, and there is no [scion]"))
+}
+
+// checkMetrics returns the error with which the node's metrics could not be served. The process served may hold the address.
+func checkMetrics(n *config.Node, served int) error {
+	if n.Metrics == "" {
+		return nil
+	}
+	if err := tcplisten.Check(n.Metrics, served); err != nil {
+		return n.Locate("metrics", fmt.Errorf("serving metrics on %s: %w", n.Metrics, err))
+	}
+	return nil
+}

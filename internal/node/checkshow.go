@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"culvert/internal/config"
+	"culvert/internal/show"
+	"culvert/internal/show/text"
+	"culvert/internal/stage"
+	"culvert/internal/stages"
+)
+
+// ShowCheck looks at the configuration at path (Check). It writes notes, and what the file turns on or as JSON all, to out, and errors
+// to errs, each in a line. It returns an error if there are errors.
+func ShowCheck(path string, asJSON bool, out, errs io.Writer) error {
+	c := Check(path)
+	if asJSON {
+		if err := show.JSON(out, c.json()); err != nil {
+			return err
+		}
+	} else {
+		c.write(out, errs)
+	}
+	switch n := len(c.Errors()); n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%s: 'culvert run' would refuse it: 1 error", path)
+	default:
+		return fmt.Errorf("%s: 'culvert run' would refuse it: %d errors", path, n)
+	}
+}
+
+func (c *Checked) write(out, errs io.Writer) {
+	for _, err := range c.Errors() {
+		fmt.Fprintln(errs, err)
+	}
+	for _, err := range c.Notes {
+		fmt.Fprintln(out, "note:", err)
+	}
+	for _, err := range c.Unchecked {
+		fmt.Fprintln(out, "not checked:", err)
+	}
+	if len(c.Errors()) == 0 {
+		fmt.Fprintln(out, c.summary())
+	}
+}
+
+// summary says in one line what the file turns on.
+func (c *Checked) summary() string {
+	var b strings.Builder
+	b.WriteString(c.file.Path)
+	if n := len(c.file.Node.Files) - 1; n > 0 {
+		fmt.Fprintf(&b, " with %d drop-%s", n, map[bool]string{true: "in", false: "ins"}[n == 1])
+	}
+	b.WriteString(": ok: ")
+	if c.name != "" {
+		fmt.Fprintf(&b, "%s on %s: ", c.name, orNone(c.on))
+	}
+	var parts []string
+	for _, s := range c.stages() {
+		part := s.Stage
+		if s.text != "" {
+			part += " (" + s.text + ")"
+		}
+		parts = append(parts, part)
+	}
+	b.WriteString(strings.Join(parts, ", "))
+	return b.String()
+}
+
+// orNone lists interfaces. A SCION router whose addresses are all on loopback has none.
+func orNone(on []string) string {
+	if len(on) == 0 {
+		return "no interface"
+	}
+	return strings.Join(on, ", ")
+}
+
+// checkedStage is a stage that the file turns on.
+type checkedStage struct {
+	Stage  string         `json:"stage"`
+	Counts map[string]int `json:"counts"`
+
+	text string
+}
+
+// stages returns the stages that the file turns on, with counts of what they have. Zeros are left out of the text.
+func (c *Checked) stages() []checkedStage {
+	all := []checkedStage{}
+	if c.file.Node == nil {
+		return all
+	}
+	for _, s := range stages.All() {
+		if !has(c.file.Node, s) {
+			continue
+		}
+		one := checkedStage{Stage: s.Name(), Counts: make(map[string]int)}
+		var words []string
+		for _, p := range c.plans {
+			counter, ok := p.(stage.Summarizer)
+			if !ok || p.Name() != s.Name() {
+				continue
+			}
+			for _, n := range counter.Summary() {
+				one.Counts[n.Key] = n.N
+				if n.N > 0 {
+					words = append(words, count(n))
+				}
+			}
+		}
+		one.text = strings.Join(words, ", ")
+		all = append(all, one)
+	}
+	return all
+}
+
+// count writes a count, as "2 entries".
+func count(n stage.Count) string {
+	noun := n.One
+	if n.N != 1 {
+		noun += "s"
+		if stem, ok := strings.CutSuffix(n.One, "y"); ok {
+			noun = stem + "ies"
+		}
+	}
+	return text.Grouped(uint64(n.N)) + " " + noun
+}
+
+// checkedError is an error in JSON. Line and Column are left out for an error about a file as a whole, and File for one about the
+// host.
+type checkedError struct {
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	Error  string `json:"error"`
+}
+
+func checkedErrors(all []error) []checkedError {
+	list := []checkedError{}
+	for _, err := range all {
+		one := checkedError{Error: err.Error()}
+		var at *config.Error
+		var unread *config.ReadError
+		switch {
+		case errors.As(err, &at):
+			one = checkedError{File: at.File, Line: at.Line, Column: at.Column, Error: at.Err.Error()}
+		case errors.As(err, &unread):
+			one.File = unread.Path
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+func (c *Checked) json() any {
+	j := struct {
+		OK         bool           `json:"ok"`
+		File       string         `json:"file"`
+		Files      []string       `json:"files"`
+		Name       string         `json:"name"`
+		Mode       string         `json:"mode"`
+		Interfaces []string       `json:"interfaces"`
+		Stages     []checkedStage `json:"stages"`
+		Errors     []checkedError `json:"errors"`
+		Notes      []checkedError `json:"notes"`
+		Unchecked  []checkedError `json:"unchecked"`
+	}{
+		OK: len(c.Errors()) == 0, File: c.file.Path, Files: []string{}, Name: c.name, Interfaces: append([]string{}, c.on...),
+		Stages: c.stages(), Errors: checkedErrors(c.Errors()), Notes: checkedErrors(c.Notes), Unchecked: checkedErrors(c.Unchecked),
+	}
+	if n := c.file.Node; n != nil {
+		j.Files, j.Mode = n.Files, n.Mode
+	}
+	return j
+}
