@@ -47,7 +47,8 @@ func configPage() *cobra.Command {
 		Short:                 "configuration of culvert, by default " + defaultConfig,
 		DisableFlagsInUseLine: true,
 		Long: `The configuration file of 'culvert run', 'culvert attach' and other commands with -c:
-see culvert-run(8), culvert-attach(8), culvert-doctor(8), culvert-filter-test(8).
+see culvert-run(8), culvert-check(8), culvert-attach(8), culvert-doctor(8),
+culvert-filter-test(8).
 
 ` + aboutConfig,
 	}

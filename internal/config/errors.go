@@ -95,7 +95,7 @@ func comparePositions(a, b error) int {
 	known, otherKnown := errors.As(a, &at), errors.As(b, &other)
 	switch {
 	case known && otherKnown:
-		return cmp.Or(cmp.Compare(at.document, other.document), cmp.Compare(at.Line, other.Line), cmp.Compare(at.Column, other.Column))
+		return cmp.Or(cmp.Compare(at.document, other.document), cmp.Compare(at.File, other.File), cmp.Compare(at.Line, other.Line), cmp.Compare(at.Column, other.Column))
 	case known:
 		return -1
 	case otherKnown:

@@ -162,6 +162,17 @@ func (i *indexer) put(key string, at unstable.Range, leaf bool) {
 	}
 }
 
+// Find returns line and column of a key, by its full name, in a TOML document, or of the nearest table around it that the document
+// has, 0 if it has none.
+func Find(text []byte, key string) (line, column int) {
+	s := &source{documents: []document{{text: text}}}
+	if s.index() != nil {
+		return 0, 0
+	}
+	at, _ := Position{source: s}.find(key)
+	return at.line, at.column
+}
+
 // locate returns the error at a place.
 func (s *source) locate(p place, err error) error {
 	return &Error{File: s.documents[p.document].path, Line: p.line, Column: p.column, Err: err, document: p.document}

@@ -116,7 +116,7 @@ func (c *Checked) refused(err error) { c.add(&c.Refused, err) }
 
 func (c *Checked) note(err error) {
 	if err != nil {
-		c.Notes = append(c.Notes, err)
+		c.Notes = append(c.Notes, withPosition(err))
 	}
 }
 
@@ -124,6 +124,7 @@ func (c *Checked) note(err error) {
 // is an error for every user, since it may have anything.
 func (c *Checked) add(list *[]error, err error) {
 	for _, one := range config.All(err) {
+		one = withPosition(one)
 		var unread *config.ReadError
 		if os.Geteuid() != 0 && errors.Is(one, fs.ErrPermission) && !errors.As(one, &unread) {
 			c.Unchecked = append(c.Unchecked, one)
@@ -131,6 +132,17 @@ func (c *Checked) add(list *[]error, err error) {
 		}
 		*list = append(*list, one)
 	}
+}
+
+// withPosition adds a position to the error of a stage's own file, which knows it.
+func withPosition(err error) error {
+	var own interface{ At() *config.Error }
+	if errors.As(err, &own) {
+		if at := own.At(); at != nil {
+			return at
+		}
+	}
+	return err
 }
 
 // withPositions removes the errors without a position that another error repeats with one.

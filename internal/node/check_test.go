@@ -238,7 +238,7 @@ func TestCheckSCION(t *testing.T) {
 	}
 	c = Check(path)
 	wantTexts(t, "errors", dir, c.Errors(), nil)
-	wantTexts(t, "notes", dir, c.Notes, []string{"reading DIR/keys/master0.key: master key: others than its owner may use DIR/keys/master0.key (mode 0644)"})
+	wantTexts(t, "notes", dir, c.Notes, []string{"DIR/keys/master0.key: master key: others than its owner may use DIR/keys/master0.key (mode 0644)"})
 
 	used, err := net.ListenPacket("udp", "192.0.2.1:50000") // of this process, which does not count
 	if err != nil {
@@ -262,9 +262,9 @@ func TestCheckSCION(t *testing.T) {
 	}
 	writeTopology("198.51.100.1:50000")
 	wantTexts(t, "errors", dir, Check(path).Errors(), []string{
-		"reading DIR/topology.json: border_routers.br1.interfaces.1.underlay.local: no network interface has the address 198.51.100.1",
-		"reading DIR/keys/master1.key: no such file",
-		"reading DIR/br.toml: metrics.prometheus: this host does not have the address 192.0.2.3"})
+		"DIR/br.toml:5:14: metrics.prometheus: this host does not have the address 192.0.2.3",
+		"DIR/topology.json:3:17: border_routers.br1.interfaces.1.underlay.local: no network interface has the address 198.51.100.1",
+		"reading DIR/keys/master1.key: no such file"})
 }
 
 // TestCheckTouchesNothing looks at files that a start would make pins, a lock, a seed and sockets for.

@@ -15,6 +15,17 @@ type fileError struct {
 	file  string
 	field string
 	cause error
+	// line and column are 0 if the decoder has not told them.
+	line, column int
+}
+
+// atPosition adds a decoder's position to a *fileError.
+func atPosition(err error, line, column int) error {
+	var e *fileError
+	if errors.As(err, &e) {
+		e.line, e.column = line, column
+	}
+	return err
 }
 
 func (e *fileError) Error() string {

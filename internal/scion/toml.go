@@ -43,18 +43,18 @@ func tomlError(path string, err error) error {
 	var strict *toml.StrictMissingError
 	if errors.As(err, &strict) && len(strict.Errors) > 0 {
 		first := strict.Errors[0]
-		row, _ := first.Position()
-		return badField(path)(fmt.Sprintf("line %d: %s", row, strings.Join(first.Key(), ".")),
-			"unknown key%s: remove it or correct its name", tomltext.DidYouMean(config.Config{}, first.Key()))
+		row, column := first.Position()
+		return atPosition(badField(path)(fmt.Sprintf("line %d: %s", row, strings.Join(first.Key(), ".")),
+			"unknown key%s: remove it or correct its name", tomltext.DidYouMean(config.Config{}, first.Key())), row, column)
 	}
 	var decode *toml.DecodeError
 	if errors.As(err, &decode) {
-		row, _ := decode.Position()
+		row, column := decode.Position()
 		field := fmt.Sprintf("line %d", row)
 		if key := decode.Key(); len(key) > 0 {
 			field += ": " + strings.Join(key, ".")
 		}
-		return badField(path)(field, "%s", tomltext.Plain(decode))
+		return atPosition(badField(path)(field, "%s", tomltext.Plain(decode)), row, column)
 	}
 	return &fileError{file: path, cause: errors.New(tomltext.Plain(err))}
 }

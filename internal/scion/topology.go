@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/scionproto/scion/pkg/addr"
 	"github.com/scionproto/scion/pkg/private/util"
@@ -57,12 +56,16 @@ func loadTopology(path, toml string) (topology.Topology, error) {
 func jsonError(path string, raw []byte, err error) error {
 	bad := badField(path)
 	line := func(offset int64) string {
-		n := min(max(int(offset), 0), len(raw))
-		return fmt.Sprintf("line %d", 1+strings.Count(string(raw[:n]), "\n"))
+		n, _ := lineColumn(raw, int(offset))
+		return fmt.Sprintf("line %d", n)
+	}
+	at := func(err error, offset int64) error {
+		n, column := lineColumn(raw, int(offset))
+		return atPosition(err, n, max(column-1, 1)) // the decoder has read the byte already
 	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
-		return bad(line(syntax.Offset), "not JSON: %v", syntax)
+		return at(bad(line(syntax.Offset), "not JSON: %v", syntax), syntax.Offset)
 	}
 	var wrongType *json.UnmarshalTypeError
 	if errors.As(err, &wrongType) {
@@ -70,7 +73,7 @@ func jsonError(path string, raw []byte, err error) error {
 		if wrongType.Field != "" {
 			field += ": " + wrongType.Field
 		}
-		return bad(field, "want %s, found %s", wantJSON(wrongType.Type), wrongType.Value)
+		return at(bad(field, "want %s, found %s", wantJSON(wrongType.Type), wrongType.Value), wrongType.Offset)
 	}
 	return &fileError{file: path, cause: errors.New(oneLine(err))}
 }
