@@ -193,7 +193,8 @@ func TestProtectElsewhere(t *testing.T) {
 	}
 	p.interrupt(t)
 	log := p.errs.String()
-	if strings.Count(log, "this host does not have") != 1 || !strings.Contains(log, "set forwarded = true\" service=192.0.2.7:443\n") {
+	if strings.Count(log, "this host does not have") != 1 || !strings.Contains(log, "c.toml:3:11: this host does not have the address of protected service 192.0.2.7:443: ") ||
+		!strings.Contains(log, "set forwarded = true\"\n") {
 		t.Errorf("the log:\n%s", log)
 	}
 }
