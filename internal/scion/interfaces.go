@@ -15,8 +15,8 @@ import (
 )
 
 // Interfaces returns the names of the network interfaces of the current network namespace that have the router's own
-// underlay addresses, sorted. Loopback is left out: the slow path serves it. The error is about an address that no
-// interface has or whose interface is down, and names its field in the topology.
+// underlay addresses, sorted. Loopback is left out: the slow path serves it. The errors are about addresses that no
+// interface has or whose interface is down, each once, and name their fields in the topology.
 func (r *Router) Interfaces() ([]string, error) {
 	carriers, err := addressCarriers()
 	if err != nil {
@@ -24,6 +24,13 @@ func (r *Router) Interfaces() ([]string, error) {
 	}
 	var names []string
 	var errs config.Errors
+	var named []string // addresses and interfaces that have an error already
+	bad := func(link int, what, format string, args ...any) {
+		if !slices.Contains(named, what) {
+			named = append(named, what)
+			errs.Add(badField(r.TopologyPath())(r.fields[link], format, args...))
+		}
+	}
 	for i, link := range r.Datapath.Links {
 		addr := link.Local.Addr()
 		if addr.IsLoopback() {
@@ -31,13 +38,11 @@ func (r *Router) Interfaces() ([]string, error) {
 		}
 		carrier, ok := carriers[addr.WithZone("")]
 		if !ok {
-			errs.Add(badField(r.TopologyPath())(r.fields[i],
-				"no network interface has the address %s: add it to one or correct the file", addr))
+			bad(i, addr.String(), "no network interface has the address %s: add it to one or correct the file", addr)
 			continue
 		}
 		if !carrier.up {
-			errs.Add(badField(r.TopologyPath())(r.fields[i], "the interface %s, which has the address %s, is down: "+
-				"ip link set %[1]s up", carrier.name, addr))
+			bad(i, carrier.name, "the interface %s, which has the address %s, is down: ip link set %[1]s up", carrier.name, addr)
 		}
 		if !carrier.loopback && !slices.Contains(names, carrier.name) {
 			names = append(names, carrier.name)
