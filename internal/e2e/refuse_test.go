@@ -93,6 +93,11 @@ func broken(t *testing.T, as lab.AS, file, old, replacement string) string {
 	t.Helper()
 	dir := t.TempDir()
 	check(t, os.CopyFS(dir, os.DirFS(as.ConfigDir)))
+	keys, err := filepath.Glob(filepath.Join(dir, "keys", "*.key"))
+	check(t, err)
+	for _, key := range keys {
+		check(t, os.Chmod(key, 0o600)) // CopyFS lets others read it, which a start warns of
+	}
 	edit := func(file, old, replacement string) {
 		path := filepath.Join(dir, file)
 		b, err := os.ReadFile(path)
