@@ -50,7 +50,9 @@ func TestLostWithoutRoute(t *testing.T) {
 				t.Fatal(err)
 			}
 			lost, err := row.Run(t.Context(), testRound)
-			if err != nil || lost.Received != 0 || !lost.Accounted() {
+			// The kernel may also discard some of its own answers to the sender.
+			answers := lost.Lost["kernel_IpOutDiscards"] + lost.Lost["kernel_Ip6OutDiscards"]
+			if err != nil || lost.Received != 0 || lost.Missing() > 0 || -lost.Missing() > int64(lost.Others+answers) {
 				t.Errorf("%s without routes: %+v, error %v", row.Label, lost, err)
 			}
 			if err := errors.Join(b.table.install(t.Context(), b.writer, v6), g.gen.Close()); err != nil {
