@@ -18,6 +18,7 @@ package stage
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 
@@ -92,6 +93,23 @@ type Count struct {
 	Key, One string
 	N        int
 }
+
+// Successor is a Plan that can follow an earlier one of its stage in the process that serves it, when the file is read again.
+// Without it the earlier stage ends before the new one is prepared.
+type Successor interface {
+	// ServedBy tells whether former, as it is, does what the plan asks of Serve: then it goes on, unless a new program is loaded.
+	ServedBy(former Prepared) bool
+	// Succeed is Prepare with what former holds: locks, sockets, sessions. It takes nothing away from former, which serves
+	// until the new stage's Commit, and goes on if that fails or the new stage is closed before. The order is: former's
+	// Serve ends, Commit of the new stage, Close of former, Serve of the new stage. The instance that Commit gets is former's
+	// if the program stays, and its successor otherwise; shared maps are the same. Former's Serve ends with the cause
+	// ErrSucceeded and is called again if the Commit fails.
+	Succeed(ctx context.Context, start Start, former Prepared) (Prepared, error)
+}
+
+// ErrSucceeded is the cause with which the context of a Serve ends whose work another Serve of this process goes on with: what
+// neighbors and backends see stays as it is.
+var ErrSucceeded = errors.New("another configuration has taken over")
 
 // PortChecker is a Plan that does not work on every interface.
 type PortChecker interface {
