@@ -24,6 +24,12 @@ order; within a step, in the order of Options.Parts:
 An error before step 9 undoes all steps: the interfaces carry what they carried before. Shared maps are the exception. The
 old program reads them, so that whatever a part writes there is in force at once and is not undone.
 
+# A process that reads its configuration again
+
+[Instance.Fits] tells whether the program that runs does for other options. If so, [Instance.Recommit] changes maps and
+programs in front while packets flow. If not, Attach with Options.Former makes a new generation in the process that serves the
+former one, which goes on serving if Attach fails.
+
 # Generations
 
 Each Attach makes a generation: a numbered directory with the pins of a program and its maps. The links, one pinned for each
@@ -42,8 +48,8 @@ pins these programs and chains them. [Instance.EditFront] replaces one of them w
 Three locks keep writers apart:
 
   - A lock on the instance's directory belongs to the process that serves the data plane, from Attach to Close.
-  - The edit lock is held while interfaces, maps or programs in front change. Attach, [Instance.Detach], [Instance.Edit] and
-    [Instance.EditFront] take it, in any process.
+  - The edit lock is held while interfaces, maps or programs in front change. Attach, [Instance.Detach], [Instance.Edit],
+    [Instance.EditFront] and [Instance.Recommit] take it, in any process.
   - [Instance.Locked] and [Instance.EditPort] exclude other goroutines of this process.
 */
 package datapath

@@ -73,6 +73,8 @@ func fronted(parts []Part) (all []Fronted) {
 type begunFront struct {
 	next   *Front
 	settle func(inForce bool)
+	// back is what packets met before, for Recommit to put back. It is nil in Attach, which puts the whole program back.
+	back *ebpf.Program
 }
 
 // giveUp removes what has replaced another Front, which is in force again.
@@ -89,6 +91,7 @@ func (i *Instance) settleBegun() {
 		b.next.forgetOthers()
 		b.settle(true)
 		b.next.Close()
+		b.back.Close()
 	}
 	i.begun = nil
 }

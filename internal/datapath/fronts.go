@@ -281,12 +281,19 @@ func (i *Instance) changeFront(part string, index func(string) (int, bool), chan
 	if err = next.place(old, rest); err == nil {
 		err = i.swapFront(all[:at], next.entry(rest), old.entry(rest))
 	}
-	made := begunFront{next, settle}
+	made := begunFront{next: next, settle: settle}
 	if err != nil {
 		made.giveUp()
 		return err
 	}
 	if b := i.beginning; b != nil {
+		if b.recommitting {
+			if made.back, err = old.entry(rest).Clone(); err != nil {
+				err = errors.Join(err, i.swapFront(all[:at], old.entry(rest), next.entry(rest)))
+				made.giveUp()
+				return err
+			}
+		}
 		b.begun = append(b.begun, made)
 		return nil
 	}

@@ -43,6 +43,9 @@ type Options struct {
 	RoundRobin bool
 	// Parts are the parts of the stages that are on.
 	Parts []Part
+	// Former is the instance of the same name that this process serves, nil if it serves none. After Attach the process
+	// serves the new one, and closes Former.
+	Former *Instance
 }
 
 // Instance is a handle of a data plane in the kernel, which goes on when the process ends. Attach, List, OpenHere and Now
@@ -67,10 +70,13 @@ type Instance struct {
 	// begun: the changes in front that Begin has made, whose predecessors stay until Attach cannot fail any more.
 	beginning *Instance
 	begun     []begunFront
-	mu        sync.Mutex
-	fronts    fronts     // of a temporary instance, or while they are put in place
-	kept      keptFronts // for Restore
-	tested    testedProgram
+	// recommitting says that begun is of Recommit, not of Attach.
+	recommitting bool
+	// mu is shared with the handles that Recommit gives out.
+	mu     *sync.Mutex
+	fronts fronts     // of a temporary instance, or while they are put in place
+	kept   keptFronts // for Restore
+	tested testedProgram
 
 	// The rest is for a temporary instance: its open links and the functions that have made them, the programs on its
 	// tracepoints, and the indexes of its interfaces by name.
@@ -156,6 +162,9 @@ func Attach(o Options) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Former != nil {
+		return attachAfter(dir, here, o, ports)
+	}
 	lock, err := lockInstance(dir, o.Name)
 	if err != nil {
 		return nil, err
@@ -167,6 +176,24 @@ func Attach(o Options) (*Instance, error) {
 		return nil, err
 	}
 	inst.lock = lock
+	return inst, nil
+}
+
+// attachAfter is Attach for a process that serves the instance already: it gives its server lock to the new one.
+func attachAfter(dir string, here pins.Space, o Options, ports []*net.Interface) (*Instance, error) {
+	if err := o.Former.mayChange(); err != nil {
+		return nil, err
+	}
+	if dir != o.Former.dir {
+		return nil, fmt.Errorf("this process serves data plane %s, not %s", o.Former.Name(), o.Name)
+	}
+	inst, err := attach(dir, here, o, ports)
+	if err != nil {
+		return nil, err
+	}
+	o.Former.mu.Lock()
+	defer o.Former.mu.Unlock()
+	inst.lock, o.Former.lock = o.Former.lock, nil
 	return inst, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -40,7 +41,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 			return nil, err
 		}
 	}
-	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map), parts: o.Parts}
+	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map), parts: o.Parts, mu: new(sync.Mutex)}
 	inst.meta.Layouts = l.layouts
 	defer func() {
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -221,7 +222,7 @@ func openGeneration(dir, gen string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	inst := &Instance{dir: dir, meta: m, maps: make(map[string]*ebpf.Map)}
+	inst := &Instance{dir: dir, meta: m, maps: make(map[string]*ebpf.Map), mu: new(sync.Mutex)}
 	entries, err := os.ReadDir(gen)
 	if err != nil {
 		return nil, err
