@@ -96,7 +96,7 @@ func broken(t *testing.T, as lab.AS, file, old, replacement string) string {
 	keys, err := filepath.Glob(filepath.Join(dir, "keys", "*.key"))
 	check(t, err)
 	for _, key := range keys {
-		check(t, os.Chmod(key, 0o600)) // CopyFS lets others read it, which a start warns of
+		check(t, os.Chmod(key, 0o600)) // CopyFS lets others read it, which is refused
 	}
 	edit := func(file, old, replacement string) {
 		path := filepath.Join(dir, file)

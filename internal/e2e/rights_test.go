@@ -34,7 +34,7 @@ func TestWithoutRoot(t *testing.T) {
 	s.refuse(t, refusal{args: run, status: 1, says: "master0.key: permission denied", change: asNobody})
 	check(t, filepath.WalkDir(as.Keys, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			err = os.Chmod(path, 0o644)
+			err = os.Chown(path, nobody, nobody)
 		}
 		return err
 	}))

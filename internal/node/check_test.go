@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"culvert/internal/config"
+	"culvert/internal/doctor"
 	"culvert/internal/testbed"
 )
 
@@ -256,9 +257,14 @@ func TestCheckSCION(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "keys/master0.key"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c = Check(path)
-	wantTexts(t, "errors", dir, c.Errors(), nil)
-	wantTexts(t, "notes", dir, c.Notes, []string{"DIR/keys/master0.key: master key: others than its owner may use DIR/keys/master0.key (mode 0644)"})
+	open := "DIR/keys/master0.key: master key: others than its owner may use DIR/keys/master0.key (mode 0644): chmod 0600 DIR/keys/master0.key"
+	wantTexts(t, "errors", dir, Check(path).Errors(), []string{open})
+	if err := DoctorOptions(path, &doctor.Options{}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != open {
+		t.Errorf("doctor: %v, want %s", err, open)
+	}
+	if err := os.Chmod(filepath.Join(dir, "keys/master0.key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 
 	used, err := net.ListenPacket("udp", "192.0.2.1:50000") // of this process, which does not count
 	if err != nil {

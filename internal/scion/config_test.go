@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,16 +21,31 @@ import (
 // writeTOML writes a router's TOML file for one of testdata's ASes.
 func writeTOML(t *testing.T, as, id, more string) string {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("testdata", as))
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "br.toml")
-	text := fmt.Sprintf("[general]\nid = %q\nconfig_dir = %q\n\n%s\n", id, dir, more)
+	text := fmt.Sprintf("[general]\nid = %q\nconfig_dir = %q\n\n%s\n", id, copied(t, "testdata/"+as), more)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// copied returns a copy of a directory of files in which the keys are secret, as no checkout has them.
+func copied(t *testing.T, from string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := filepath.Glob(filepath.Join(dir, "keys", "*.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if err := os.Chmod(key, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 func ia(s string) uint64 { return uint64(addr.MustParseIA(s)) }
@@ -278,6 +294,12 @@ func TestLoadErrors(t *testing.T) {
 
 		{"no key", "keys/master0.key", "", "", "reading DIR/keys/master0.key: no such file: put the AS's master key there or correct general.config_dir in DIR/br.toml"},
 		{"no second key", "keys/master1.key", "", "", "reading DIR/keys/master1.key: no such file: put the AS's master key there or correct general.config_dir in DIR/br.toml"},
+		{"key that others may read", "keys/master0.key", "chmod", "0640",
+			"reading DIR/keys/master0.key: master key: others than its owner may use DIR/keys/master0.key (mode 0640): chmod 0600 DIR/keys/master0.key"},
+		{"second key that others may read", "keys/master1.key", "chmod", "0604",
+			"reading DIR/keys/master1.key: master key: others than its owner may use DIR/keys/master1.key (mode 0604): chmod 0600 DIR/keys/master1.key"},
+		{"keys that others may replace", "keys", "chmod", "0775",
+			"reading DIR/keys/master0.key: master key: others than root may write to DIR/keys (mode 0775), the way to DIR/keys/master0.key: chmod go-w DIR/keys"},
 		{"not base64", "keys/master0.key", "MDEy", "M!Ey",
 			"reading DIR/keys/master0.key: master key: illegal base64 data at input byte 1: write 16 bytes in standard base64"},
 		{"short key", "keys/master0.key", "MDEyMzQ1Njc4OWFiY2RlZg==", "MDEyMzQ1Njc4OWFiY2Rl",
@@ -305,10 +327,7 @@ func TestLoadErrors(t *testing.T) {
 // spoiled copies a valid AS, breaks one file of the copy as TestLoadErrors says, and returns its directory.
 func spoiled(t *testing.T, file, old, new string) string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata/v4")); err != nil {
-		t.Fatal(err)
-	}
+	dir := copied(t, "testdata/v4")
 	toml := fmt.Sprintf("[general]\nid = \"br1\"\nconfig_dir = %q\n", dir)
 	if err := os.WriteFile(filepath.Join(dir, "br.toml"), []byte(toml), 0o600); err != nil {
 		t.Fatal(err)
@@ -316,6 +335,16 @@ func spoiled(t *testing.T, file, old, new string) string {
 	path := filepath.Join(dir, file)
 	if old == "" && new == "" {
 		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	if old == "chmod" {
+		mode, err := strconv.ParseUint(new, 8, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, os.FileMode(mode)); err != nil {
 			t.Fatal(err)
 		}
 		return dir

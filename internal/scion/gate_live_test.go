@@ -83,9 +83,8 @@ func newGateBed(t *testing.T) *gateBed {
 	check(t, err)
 	text := strings.NewReplacer("127.0.0.1:30042", insideOwn.String(), "127.0.0.2:30042", siblingFar.String(),
 		"198.51.100.1:50000", "10.7.0.1:50000", "198.51.100.2:50000", "10.7.0.2:50000").Replace(string(topology))
-	dir := t.TempDir()
+	dir := copied(t, "testdata/wire")
 	check(t, os.WriteFile(filepath.Join(dir, "topology.json"), []byte(text), 0o600))
-	check(t, os.CopyFS(filepath.Join(dir, "keys"), os.DirFS("testdata/wire/keys")))
 	b.toml = filepath.Join(dir, "br.toml")
 	config := fmt.Sprintf("[general]\nid = \"br1\"\nconfig_dir = %q\n[metrics]\nprometheus = \"127.0.0.1:30442\"\n"+
 		"[router.bfd]\ndisable = true\n", dir)

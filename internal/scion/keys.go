@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/scionproto/scion/private/keyconf"
@@ -19,18 +18,6 @@ import (
 func (r *Router) keyPaths() (key0, key1 string) {
 	dir := filepath.Join(r.Config.General.ConfigDir, "keys")
 	return filepath.Join(dir, keyconf.MasterKey0), filepath.Join(dir, keyconf.MasterKey1)
-}
-
-// noteReaders notes the files of keys that others than root may use. They are no reason not to start, since the tools of the
-// reference write them so.
-func (r *Router) noteReaders(note func(error)) {
-	key0, key1 := r.keyPaths()
-	for _, path := range []string{key0, key1} {
-		var open *trust.Error
-		if err := trust.SecretFile(path); errors.As(err, &open) {
-			note(badField(path)("master key", "%w", err))
-		}
-	}
 }
 
 // masterKeySize is the length in bytes of an AS master key, as scion-pki and the topology
@@ -60,11 +47,14 @@ func (r *Router) loadKeys(need bool) error {
 // readKey decodes the key file at path, below general.config_dir of the file toml. A missing file is an error if need is
 // set; otherwise the key is nil.
 func readKey(path, toml string, need bool) ([]byte, error) {
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && !need {
+	raw, err := trust.Secret(path)
+	var open *trust.Error
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !need:
 		return nil, nil
-	}
-	if err != nil {
+	case errors.As(err, &open):
+		return nil, badField(path)("master key", "%w", err)
+	case err != nil:
 		return nil, missing(path, toml, "the AS's master key", err)
 	}
 	key := make([]byte, base64.StdEncoding.DecodedLen(len(raw)))

@@ -78,7 +78,6 @@ func (p *plan) Prepare(ctx context.Context, start stage.Start) (stage.Prepared, 
 func (p *plan) CheckHost(h stage.Host) error {
 	var errs config.Errors
 	errs.Add(scionplane.NewPart(p.router.Datapath).Check())
-	p.router.noteReaders(h.Note)
 	if !h.Process {
 		return errs.Err()
 	}

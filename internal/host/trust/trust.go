@@ -47,8 +47,12 @@ func DirAs(path, name string) error {
 	return nil
 }
 
-// Secret returns the content of a file, at most 64 KiB, or an error unless only root (or this process's user) may read it.
+// Secret returns the content of a file, at most 64 KiB, or an error unless only root (or this process's user) may read it, and
+// only they may put another file in its place (Way).
 func Secret(path string) ([]byte, error) {
+	if err := Way(path); err != nil {
+		return nil, err
+	}
 	// Without O_NONBLOCK, opening a FIFO would wait for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -82,8 +86,11 @@ func asRoot(err error) error {
 	return err
 }
 
-// SecretFile returns an error unless only root (or this process's user) may read the file.
+// SecretFile returns the error with which Secret would refuse the file.
 func SecretFile(path string) error {
+	if err := Way(path); err != nil {
+		return err
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
