@@ -7,7 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/decap"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
 func newRunCmd() *cobra.Command {
@@ -20,15 +23,15 @@ without detaching: the data plane goes on, and the next run adopts it.
 
 ` + aboutConfig,
 		Example: "  culvert run\n  culvert run -c edge.toml",
-		Args:    fileByFlag,
+		Args:    cli.FileByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := haveConfig(cmd, config); err != nil {
+			if err := cli.HaveConfig(cmd, config); err != nil {
 				return err
 			}
 			return node.Run(cmd.Context(), config)
 		},
 	}
-	configFlag(cmd, &config, defaultConfig, "configuration `FILE`, see culvert.toml(5)")
+	cli.ConfigFlag(cmd, &config, cli.DefaultConfig, "configuration `FILE`, see culvert.toml(5)")
 	return cmd
 }
 
@@ -49,15 +52,15 @@ new configuration into force without losing a packet. Interfaces
 that are attached and not named are detached. While a process serves the
 router attach refuses, even if its interfaces were detached.`,
 		Example:           "  culvert attach\n  culvert attach eth1 eth2\n  culvert attach -c edge.toml eth1 eth2",
-		ValidArgsFunction: completeArgs(hostInterfaces),
+		ValidArgsFunction: cli.CompleteArgs(cli.HostInterfaces),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := haveConfig(cmd, config); err != nil {
+			if err := cli.HaveConfig(cmd, config); err != nil {
 				return err
 			}
 			return node.Attach(cmd.Context(), config, args, cmd.OutOrStdout())
 		},
 	}
-	configFlag(cmd, &config, defaultConfig, "configuration `FILE`, see culvert.toml(5)")
+	cli.ConfigFlag(cmd, &config, cli.DefaultConfig, "configuration `FILE`, see culvert.toml(5)")
 	return cmd
 }
 
@@ -73,13 +76,13 @@ of 'culvert lb decap' is detached too.
 With --all, also remove what is left of routers, in any network namespace, that
 are not attached to anything and not served by a process.`,
 		Args: cobra.ArbitraryArgs,
-		ValidArgsFunction: completeArgs(func(args []string) []string {
-			return append(attachedInterfaces(args), decapInterfaces(args)...)
+		ValidArgsFunction: cli.CompleteArgs(func(args []string) []string {
+			return append(cli.AttachedInterfaces(args), cli.Unused(decap.Interfaces(), args)...)
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all == (len(args) > 0):
-				return usageError(errors.New("name interfaces, or use --all"))
+				return usage.Error(errors.New("name interfaces, or use --all"))
 			case all:
 				return node.DetachAll(cmd.OutOrStdout())
 			default:

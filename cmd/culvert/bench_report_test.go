@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"culvert/internal/bench/report"
 )
 
@@ -104,32 +102,5 @@ func TestBenchRunChecksThePrefix(t *testing.T) {
 	status, stdout, stderr := culvert(t, "bench", "run", "veth", "-o", "/nowhere/veth")
 	if status != 1 || stdout != "" || stderr != "culvert: write /nowhere/veth.json: there is no directory /nowhere: make it first\n" {
 		t.Errorf("status %d, %q, %q", status, stdout, stderr)
-	}
-}
-
-// TestInvalidRowsFail wants the command to print and write a report with an invalid row, and then to fail.
-func TestInvalidRowsFail(t *testing.T) {
-	count := 5.0
-	r := &report.Report{Scenario: "insn", Rows: []report.Row{
-		{Name: "good", Instructions: &count, Valid: true}, {Name: "leaky", Instructions: &count}, {Name: "odd", Instructions: &count},
-	}}
-	var out, errs strings.Builder
-	cmd := &cobra.Command{}
-	cmd.SetOut(&out)
-	cmd.SetErr(&errs)
-	prefix := filepath.Join(t.TempDir(), "p")
-	err := showReport(cmd, r, false, prefix)
-	if err == nil || exitStatus(err) != 1 || !strings.Contains(err.Error(), "not valid: leaky, odd:") {
-		t.Errorf("error %v", err)
-	}
-	if !strings.Contains(out.String(), "| leaky (invalid) |") || !strings.Contains(errs.String(), prefix+"-instructions.svg") {
-		t.Errorf("wrote %q and %q", out.String(), errs.String())
-	}
-	if _, err := report.Read(prefix + ".json"); err != nil {
-		t.Error(err)
-	}
-	r.Rows = r.Rows[:1]
-	if err := showReport(cmd, r, true, ""); err != nil {
-		t.Error(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"culvert/cmd/culvert/internal/cli"
 )
 
 // TestTimes wants every flag with a time to take seconds as a number and times with a unit.
@@ -16,9 +18,9 @@ func TestTimes(t *testing.T) {
 	commands(newRootCmd(), func(cmd *cobra.Command) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if f.Value.Type() == "duration" {
-				t.Errorf("%s: --%s takes no seconds: add it with timeFlag", cmd.CommandPath(), f.Name)
+				t.Errorf("%s: --%s takes no seconds: add it with cli.TimeFlag", cmd.CommandPath(), f.Name)
 			}
-			v, ok := f.Value.(*timeValue)
+			v, ok := f.Value.(*cli.TimeValue)
 			if !ok {
 				return
 			}

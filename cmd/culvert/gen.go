@@ -8,17 +8,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
 	"culvert/internal/scion/scionpkt"
+	"culvert/internal/show/usage"
 )
 
 func newGenCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gen",
 		Short: "make packets: into a pcap file, or out of an interface",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  cli.UsageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			return usageError(errors.New("name what to generate (see 'culvert gen --help')"))
+			return usage.Error(errors.New("name what to generate (see 'culvert gen --help')"))
 		},
 	}
 	cmd.AddCommand(newGenScionCmd(), newGenBlastCmd())
@@ -48,16 +50,16 @@ topology has no MAC addresses: give those of the device under test and of its ne
   # Three sizes of packets to a host of the AS, with a forwarding key as for 'culvert key add'
   echo AAECAwQFBgcICQoLDA0ODw== | culvert gen scion --topology topology.json --router br-1 --key - \
       --direction 'external->host' --host 10.0.0.10 --size 138,512,1400 -w host.pcap`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (key == "") == (o.Keys == "") {
-				return usageError(errors.New("give either --key or --keys"))
+				return usage.Error(errors.New("give either --key or --keys"))
 			}
 			for flag, value := range map[string]string{
 				"topology": o.Topology, "router": o.Router, "write": o.Output,
 			} {
 				if value == "" {
-					return usageError(errors.New("--" + flag + " is missing (see 'culvert gen scion --help')"))
+					return usage.Error(errors.New("--" + flag + " is missing (see 'culvert gen scion --help')"))
 				}
 			}
 			if key != "" {
@@ -86,10 +88,18 @@ topology has no MAC addresses: give those of the device under test and of its ne
 	f.StringVar(&o.SrcMAC, "src-mac", "", "source `MAC` address (default made up)")
 	f.StringVar(&o.DstMAC, "dst-mac", "", "destination `MAC` address (default made up)")
 	f.StringVarP(&o.Output, "write", "w", "", "write the pcap file `FILE`, - for standard output")
-	completeFileFlag(cmd, "topology", "json")
-	completeFileFlag(cmd, "write", "pcap")
-	must(cmd.MarkFlagDirname("keys"))
-	completeFlag(cmd, "direction", directions)
-	completeFlag(cmd, "family", fixed("4", "6", "both"))
+	cli.CompleteFileFlag(cmd, "topology", "json")
+	cli.CompleteFileFlag(cmd, "write", "pcap")
+	cli.Must(cmd.MarkFlagDirname("keys"))
+	cli.CompleteFlag(cmd, "direction", directions)
+	cli.CompleteFlag(cmd, "family", cli.Fixed("4", "6", "both"))
 	return cmd
+}
+
+func directions([]string) []string {
+	var names []string
+	for d := range scionpkt.NumDirections {
+		names = append(names, d.String())
+	}
+	return names
 }

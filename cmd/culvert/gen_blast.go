@@ -10,7 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/benchcmd"
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/bench/load"
+	"culvert/internal/show/usage"
 )
 
 // newGenBlastCmd is "culvert gen blast".
@@ -42,17 +45,17 @@ machine off. The exit status is 1 if the rate was not reached.`,
 		Example: `  culvert gen blast veth0 --size 60 -n 1000000
   culvert gen blast veth0 --size imix --flows 100 --rate 500000 --seconds 2 --stamp -j
   culvert gen blast veth0 -r in.pcap --dst-mac 02:00:00:00:00:02 --seconds 1`,
-		ValidArgsFunction: completeArgs(nothing, hostInterfaces),
-		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, cli.HostInterfaces),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changed := cmd.Flags().Changed
 			for _, flag := range []string{"size", "flows", "dst", "src", "port"} {
 				if o.File != "" && changed(flag) {
-					return usageError(fmt.Errorf("--%s is for packets that are made, and -r takes those of a file: leave one out", flag))
+					return usage.Error(fmt.Errorf("--%s is for packets that are made, and -r takes those of a file: leave one out", flag))
 				}
 			}
 			if changed("seconds") && o.Duration <= 0 || changed("count") && o.Count == 0 {
-				return usageError(errors.New("-n and --seconds must be above 0: leave them out to send until Ctrl-C"))
+				return usage.Error(errors.New("-n and --seconds must be above 0: leave them out to send until Ctrl-C"))
 			}
 			err := errors.Join(
 				parseInto(&o.UDP.Sizes, "size", sizes, load.ParseSizes),
@@ -62,12 +65,12 @@ machine off. The exit status is 1 if the rate was not reached.`,
 				parseInto(&o.SrcMAC, "src-mac", srcMAC, net.ParseMAC),
 			)
 			if err != nil {
-				return usageError(err)
+				return usage.Error(err)
 			}
 			o.Device, o.Progress = args[0], cmd.ErrOrStderr()
 			r, err := load.Blast(cmd.Context(), o)
 			if err != nil {
-				return benchError("gen blast "+args[0], err)
+				return benchcmd.Error("gen blast "+args[0], err)
 			}
 			write := r.WriteText
 			if asJSON {
@@ -87,16 +90,16 @@ machine off. The exit status is 1 if the rate was not reached.`,
 	f.StringVarP(&o.File, "read", "r", "", "send the frames of the pcap file `FILE`")
 	f.Float64Var(&o.Rate, "rate", 0, "send `N` packets a second, 0 for as many as possible")
 	f.Uint64VarP(&o.Count, "count", "n", 0, "send `N` packets (default any)")
-	timeFlag(cmd, &o.Duration, "seconds", 0, "send for `TIME`: 2, 500ms (default until Ctrl-C)")
+	cli.TimeFlag(cmd, &o.Duration, "seconds", 0, "send for `TIME`: 2, 500ms (default until Ctrl-C)")
 	f.BoolVar(&o.Stamp, "stamp", false, "write flow, sequence number and time into each frame")
 	f.IntVar(&o.CPU, "cpu", -1, "send on CPU `N` (default the last)")
 	f.Lookup("cpu").DefValue = "0" // keeps the help from showing -1
 	f.StringVar(&o.Generator, "generator", "kernel", "send with `PROGRAM`: kernel or tcpreplay")
 	f.BoolVar(&o.Force, "force", false, "send even on the interface of the default route")
-	canPrintJSON(cmd, &asJSON)
-	completeFileFlag(cmd, "read", "pcap")
-	completeFlag(cmd, "generator", fixed("kernel", "tcpreplay"))
-	completeFlag(cmd, "size", fixed("imix"))
+	cli.CanPrintJSON(cmd, &asJSON)
+	cli.CompleteFileFlag(cmd, "read", "pcap")
+	cli.CompleteFlag(cmd, "generator", cli.Fixed("kernel", "tcpreplay"))
+	cli.CompleteFlag(cmd, "size", cli.Fixed("imix"))
 	return cmd
 }
 
@@ -111,12 +114,4 @@ func parseInto[T any, V interface{ string | []string }](to *T, flag string, valu
 	}
 	*to = parsed
 	return nil
-}
-
-// benchError puts the verb in front of an error, and marks errors of options as wrong usage.
-func benchError(verb string, err error) error {
-	if option := load.OptionError(""); errors.As(err, &option) {
-		return usageError(err)
-	}
-	return fmt.Errorf("%s: %w", verb, err)
 }

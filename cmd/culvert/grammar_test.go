@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/bench"
 )
 
@@ -48,7 +49,7 @@ func flagsOf(cmd *cobra.Command) (flags []*pflag.Flag) {
 			flags = append(flags, f)
 		}
 	})
-	if hasJSON(cmd) {
+	if cli.HasJSON(cmd) {
 		cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f) })
 	}
 	return flags
@@ -212,7 +213,7 @@ func TestGrammarOfVerbs(t *testing.T) {
 		case "delete", "remove", "rm", "stats", "ls":
 			t.Errorf("%s: the grammar has del, list and show", cmd.CommandPath())
 		case "list", "show", "status":
-			if !hasJSON(cmd) {
+			if !cli.HasJSON(cmd) {
 				t.Errorf("%s prints no JSON", cmd.CommandPath())
 			}
 			if !strings.HasPrefix(strings.ToLower(cmd.Short), strings.Replace(verb, "status", "show", 1)+" ") {
@@ -222,7 +223,7 @@ func TestGrammarOfVerbs(t *testing.T) {
 		if len(cmd.Aliases) > 0 && cmd.Name() != "help" {
 			t.Errorf("%s has other names: %v", cmd.CommandPath(), cmd.Aliases)
 		}
-		if f := cmd.Flag("config"); f != nil && f.DefValue != "" && f.DefValue != defaultConfig {
+		if f := cmd.Flag("config"); f != nil && f.DefValue != "" && f.DefValue != cli.DefaultConfig {
 			t.Errorf("%s: the default configuration is %s", cmd.CommandPath(), f.DefValue)
 		}
 	})

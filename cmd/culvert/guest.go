@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/guest"
+	"culvert/internal/show/usage"
 )
 
 // newGuestCmd is "culvert guest", for the development of culvert.
@@ -17,8 +19,8 @@ func newGuestCmd() *cobra.Command {
 		Use:    "guest",
 		Short:  "run culvert's own tests on Debian's kernels",
 		Hidden: true,
-		Args:   usageArgs(cobra.NoArgs),
-		RunE:   needVerb,
+		Args:   cli.UsageArgs(cobra.NoArgs),
+		RunE:   cli.NeedVerb,
 	}
 	cmd.AddCommand(newGuestTestCmd(), newGuestInitCmd())
 	return cmd
@@ -29,7 +31,7 @@ func newGuestInitCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init",
 		Short: "run as the first process of a guest",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  cli.UsageArgs(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return guest.Init(cmd.Context()) },
 	}
 }
@@ -41,13 +43,13 @@ func newGuestTestCmd() *cobra.Command {
 		Use:     "test 'PROGRAM ARGUMENT...'...",
 		Short:   "run test programs, as 'go test -c' builds them without cgo, in a guest for each kernel",
 		Example: "  culvert guest test --kernel 6.1 'datapath.test -test.v -test.run=MAC'",
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    cli.UsageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Commands, o.Output, o.Progress = args, cmd.OutOrStdout(), cmd.ErrOrStderr()
 			err := guest.Test(cmd.Context(), o)
 			switch {
 			case errors.Is(err, guest.ErrUnknown):
-				return usageError(err)
+				return usage.Error(err)
 			case err != nil:
 				return fmt.Errorf("guest test: %w", err)
 			}
@@ -56,6 +58,6 @@ func newGuestTestCmd() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "use the kernels of lines `LINE,...` (default 6.1,6.12)")
 	cmd.Flags().StringSliceVar(&o.Programs, "program", nil, "add the programs `PROGRAM,...` of this machine, which the tests call, with their libraries")
-	completeFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
+	cli.CompleteFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
 	return cmd
 }

@@ -5,10 +5,11 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
 )
 
-var keyIndexes = fixed("0", "1")
+var keyIndexes = cli.Fixed("0", "1")
 
 func newKeyCmd() *cobra.Command {
 	cmd := &cobra.Command{
@@ -23,8 +24,8 @@ A key is the derived one, 16 bytes in base64, not the master key. It is read fro
 file of mode 0600 or from standard input, and not from the command line, which every
 user can read in ps(1). Keys that 'culvert scion run' derives from keys/master0.key
 are loaded beside them.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: needVerb,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: cli.NeedVerb,
 	}
 	cmd.AddCommand(
 		newKeyAddCmd(),
@@ -41,12 +42,12 @@ func newKeyAddCmd() *cobra.Command {
 		Short: "load a key from a file, or from standard input",
 		Example: `  culvert key add 1 /etc/scion/next.key
   pass show scion/next | culvert key add 1 --on br1-ff00_0_1-2`,
-		Args: usageArgs(cobra.RangeArgs(1, 2)),
+		Args: cli.UsageArgs(cobra.RangeArgs(1, 2)),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return nil, cobra.ShellCompDirectiveDefault
 			}
-			return completeArgs(nothing, keyIndexes)(cmd, args, toComplete)
+			return cli.CompleteArgs(cli.Nothing, keyIndexes)(cmd, args, toComplete)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from := node.StandardInput
@@ -56,7 +57,7 @@ func newKeyAddCmd() *cobra.Command {
 			return node.AddKey(on, args[0], from, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	onFlag(cmd, &on, node.SCIONRouters)
+	cli.OnFlag(cmd, &on, node.SCIONRouters)
 	return cmd
 }
 
@@ -70,14 +71,14 @@ func newKeyDelCmd() *cobra.Command {
 		Short: "delete a key",
 		Long: `Delete a key. The only key, and the key of the process that serves, are deleted
 only with --force, because valid packets are dropped without them.`,
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, keyIndexes),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, keyIndexes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return node.RemoveKey(on, args[0], force, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "delete the key even if packets will be dropped")
-	onFlag(cmd, &on, node.SCIONRouters)
+	cli.OnFlag(cmd, &on, node.SCIONRouters)
 	return cmd
 }
 
@@ -89,12 +90,12 @@ func newKeyListCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list the keys that are loaded, by index and ID",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return node.ListKeys(on, asJSON, cmd.OutOrStdout())
 		},
 	}
-	onFlag(cmd, &on, node.SCIONRouters)
-	canPrintJSON(cmd, &asJSON)
+	cli.OnFlag(cmd, &on, node.SCIONRouters)
+	cli.CanPrintJSON(cmd, &asJSON)
 	return cmd
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lab"
+	"culvert/internal/show/usage"
 )
 
 func newLabCmd() *cobra.Command {
@@ -23,8 +25,8 @@ them, and remove them completely. Nothing outside these namespaces is touched.
 Several labs can be up at once, each under a name of its own.
 
 Needs root.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: needVerb,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: cli.NeedVerb,
 	}
 	cmd.AddCommand(newLabUpCmd(), newLabDownCmd(), newLabListCmd(), newLabExecCmd(), newLabBuildCmd(), newLabWebCmd())
 	return cmd
@@ -47,8 +49,8 @@ func newLabUpCmd() *cobra.Command {
   culvert lab exec filter host culvert filter add drop icmp
   culvert lab up lb
   culvert lab exec lb client curl http://203.0.113.80/`,
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, fixed(slices.Sorted(maps.Keys(lab.Topologies()))...)),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, cli.Fixed(slices.Sorted(maps.Keys(lab.Topologies()))...)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.Out = cmd.OutOrStdout()
 			if cmd.Flags().Changed("culvert") {
@@ -74,10 +76,10 @@ func newLabUpCmd() *cobra.Command {
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
 	f.StringVar(&culvert, "culvert", "", "`WHO` runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
 	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
-	timeFlag(cmd, &o.BFD, "bfd", 0, "scion3: interval `TIME` of the BFD sessions (default 200ms)")
+	cli.TimeFlag(cmd, &o.BFD, "bfd", 0, "scion3: interval `TIME` of the BFD sessions (default 200ms)")
 	f.StringVar(&routes, "routes", "full", "bgp: announce `N` prefixes: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
 	f.BoolVar(&o.Plain, "plain", false, "bgp: add the routes to the kernel with ip, without BGP")
-	timeFlag(cmd, &o.Timeout, "timeout", 0, "wait `TIME` at most for paths (scion3), or for each step (default 5m)")
+	cli.TimeFlag(cmd, &o.Timeout, "timeout", 0, "wait `TIME` at most for paths (scion3), or for each step (default 5m)")
 	return cmd
 }
 
@@ -115,8 +117,8 @@ func newLabDownCmd() *cobra.Command {
 their files and culvert's pins for them. It also removes what a killed 'up' has
 left, and the logs of one that failed.`,
 		Example:           "  culvert lab down scion3",
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeArgs(labs),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Labs),
 		RunE: func(_ *cobra.Command, args []string) error {
 			for _, name := range args {
 				if err := lab.Down(name); err != nil {
@@ -134,12 +136,12 @@ func newLabListCmd() *cobra.Command {
 		Use:   "list",
 		Short: "list the labs that are up",
 		Long:  "List the labs that are up, with their namespaces and processes.",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lab.WriteList(cmd.OutOrStdout(), asJSON)
 		},
 	}
-	canPrintJSON(cmd, &asJSON)
+	cli.CanPrintJSON(cmd, &asJSON)
 	return cmd
 }
 
@@ -156,8 +158,8 @@ with 'ip netns exec' all other mounts stay, so culvert's pins are visible. The e
 status is that of the command.`,
 		Example: `  culvert lab exec scion3 as1 scion showpaths 1-ff00:0:3
   culvert lab exec veth rut ip -br address`,
-		Args:              usageArgs(cobra.MinimumNArgs(3)),
-		ValidArgsFunction: completeArgs(nil, labs, labNamespaces),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(3)),
+		ValidArgsFunction: cli.CompleteArgs(nil, cli.Labs, labNamespaces),
 		RunE: func(_ *cobra.Command, args []string) error {
 			l, err := lab.Open(args[0])
 			if err != nil {
@@ -179,7 +181,7 @@ daemon, dispatcher, scion and scion-pki, as pinned in the module peers/ of
 culvert's source. They go into the directory peers beside the culvert binary,
 with the table of prefixes that bgp announces. Those that are up to date are kept.
 Needs Go, and gcc for control and daemon.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lab.BuildPeers(cmd.Context(), cmd.OutOrStdout())
 		},
@@ -189,7 +191,7 @@ Needs Go, and gcc for control and daemon.`,
 // labError marks errors of options and names as wrong usage.
 func labError(err error) error {
 	if errors.Is(err, lab.ErrOptions) {
-		return usageError(err)
+		return usage.Error(err)
 	}
 	return err
 }
@@ -206,12 +208,24 @@ func newLabWebCmd() *cobra.Command {
 let the checks of a load balancer fail.`,
 		Example: `  culvert lab exec lb b1 curl http://127.0.0.1/health -T - <<< 503
   culvert lab web --listen :8080 here`,
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return labError(lab.ServeWeb(cmd.Context(), listen, args[0]))
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", ":80", "listen on `ADDRESS:PORT`")
 	return cmd
+}
+
+func labNamespaces(args []string) []string {
+	l, err := lab.Open(args[0])
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, n := range l.Namespaces {
+		names = append(names, n.Name)
+	}
+	return names
 }

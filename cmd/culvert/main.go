@@ -9,12 +9,16 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"regexp"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/benchcmd"
+	"culvert/cmd/culvert/internal/cli"
+	"culvert/cmd/culvert/internal/filtercmd"
+	"culvert/cmd/culvert/internal/lbcmd"
+	"culvert/cmd/culvert/internal/routecmd"
 	"culvert/internal/lab"
 	"culvert/internal/show/usage"
 	"culvert/internal/version"
@@ -51,56 +55,6 @@ func exitStatus(err error) int {
 	}
 }
 
-// usageError marks an error of the command line as wrong usage.
-func usageError(err error) error { return usage.Error(err) }
-
-// argCounts finds how many arguments a check of cobra's accepts.
-var argCounts = regexp.MustCompile(`^(?:accepts|requires) (.*) arg\(s\), (?:only )?received \d+$`)
-
-// countText says in plain words what a check of cobra's has against the number of arguments.
-func countText(err error, given int) string {
-	m := argCounts.FindStringSubmatch(err.Error())
-	if m == nil {
-		return err.Error()
-	}
-	noun := "arguments"
-	if strings.HasSuffix(m[1], "1") {
-		noun = "argument"
-	}
-	return fmt.Sprintf("takes %s %s, not %d", m[1], noun, given)
-}
-
-// usageArgs marks the errors of a cobra check of arguments as wrong usage.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError(fmt.Errorf("%s%s (see '%s --help')", countText(err, len(args)), didYouMean(cmd, args), cmd.CommandPath()))
-		}
-		return nil
-	}
-}
-
-// didYouMean names the commands that resemble an unknown one.
-func didYouMean(cmd *cobra.Command, args []string) string {
-	cmd.SuggestionsMinimumDistance = 2 // letters that differ
-	if !cmd.HasAvailableSubCommands() || len(args) == 0 {
-		return ""
-	}
-	var like []string
-	for _, name := range cmd.SuggestionsFor(args[0]) {
-		like = append(like, "'"+name+"'")
-	}
-	if len(like) == 0 {
-		return ""
-	}
-	return ": did you mean " + strings.Join(like, " or ") + "?"
-}
-
-// needVerb is the RunE of commands that need a verb behind them.
-func needVerb(cmd *cobra.Command, _ []string) error {
-	return usageError(fmt.Errorf("%s: name a verb (see '%s --help')", cmd.Name(), cmd.CommandPath()))
-}
-
 func newRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "culvert",
@@ -110,15 +64,15 @@ network stack sees them. culvert is a SCION border router, an IP router, a packe
 filter and a layer-4 load balancer, each alone or together with others.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          usageArgs(cobra.NoArgs),
+		Args:          cli.UsageArgs(cobra.NoArgs),
 		Version:       version.Long(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError(fmt.Errorf("%w (see '%s --help')", plainValue(err), cmd.CommandPath()))
+		return usage.Error(fmt.Errorf("%w (see '%s --help')", cli.PlainValue(err), cmd.CommandPath()))
 	})
 	root.Flags().Bool("version", false, "print the version") // cobra would use -v for it otherwise
-	jsonFlags(root)
+	cli.JSONFlags(root)
 	for _, verb := range verbs {
 		root.AddCommand(verb())
 	}
@@ -126,7 +80,7 @@ filter and a layer-4 load balancer, each alone or together with others.`,
 	root.InitDefaultCompletionCmd()
 	helpAlone(root)
 	strictDefaults(root)
-	completeNoFiles(root)
+	cli.CompleteNoFiles(root)
 	return root
 }
 
@@ -148,9 +102,9 @@ func strictDefaults(root *cobra.Command) {
 		case "help":
 			cmd.RunE = helpOn
 		case "completion":
-			cmd.Args = usageArgs(cobra.NoArgs)
+			cmd.Args = cli.UsageArgs(cobra.NoArgs)
 			for _, shell := range cmd.Commands() {
-				shell.Args = usageArgs(cobra.NoArgs)
+				shell.Args = cli.UsageArgs(cobra.NoArgs)
 			}
 		}
 	}
@@ -160,7 +114,7 @@ func strictDefaults(root *cobra.Command) {
 func helpOn(cmd *cobra.Command, args []string) error {
 	topic, rest, err := cmd.Root().Find(args)
 	if err != nil || len(rest) > 0 {
-		return usageError(fmt.Errorf("no command 'culvert %s': see 'culvert help'", strings.Join(args, " ")))
+		return usage.Error(fmt.Errorf("no command 'culvert %s': see 'culvert help'", strings.Join(args, " ")))
 	}
 	topic.InitDefaultHelpFlag()
 	topic.InitDefaultVersionFlag()
@@ -175,15 +129,15 @@ var verbs = []func() *cobra.Command{
 	newDetachCmd,
 	newStatusCmd,
 	newWatchCmd,
-	newRouteCmd,
-	newFilterCmd,
-	newLBCmd,
+	routecmd.New,
+	filtercmd.New,
+	lbcmd.New,
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,
 	newGenCmd,
 	newLabCmd,
-	newBenchCmd,
+	benchcmd.New,
 	newGuestCmd,
 	newManCmd,
 	newVersionCmd,

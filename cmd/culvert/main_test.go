@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lab"
 	"culvert/internal/show/usage"
 )
@@ -40,6 +41,13 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
+// must panics on an error, of a step without which a test has nothing to look at.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
 // culvert runs a command line and returns its exit status and what it wrote.
 func culvert(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
@@ -57,9 +65,9 @@ func culvert(t *testing.T, args ...string) (status int, stdout, stderr string) {
 
 func TestExitStatus(t *testing.T) {
 	for err, want := range map[error]int{
-		nil:                         0,
-		errors.New("other"):         1,
-		usageError(errors.New("x")): 2,
+		nil:                          0,
+		errors.New("other"):          1,
+		usage.Error(errors.New("x")): 2,
 		labError(fmt.Errorf("no: %w", lab.ErrNoCommand)): 127,
 	} {
 		if got := exitStatus(err); got != want {
@@ -175,14 +183,14 @@ func TestWrongUsage(t *testing.T) {
 func TestNoConfiguration(t *testing.T) {
 	missing, there := filepath.Join(t.TempDir(), "culvert.toml"), t.TempDir()
 	for _, verb := range []*cobra.Command{newRunCmd(), newAttachCmd(), newScionRunCmd()} {
-		if err := haveConfig(verb, missing); !usage.Is(err) || !strings.Contains(err.Error(), "no configuration: there is no "+missing) {
+		if err := cli.HaveConfig(verb, missing); !usage.Is(err) || !strings.Contains(err.Error(), "no configuration: there is no "+missing) {
 			t.Errorf("%s: %v", verb.Name(), err)
 		}
-		if err := haveConfig(verb, there); err != nil {
+		if err := cli.HaveConfig(verb, there); err != nil {
 			t.Errorf("%s: %v", verb.Name(), err)
 		}
 		must(verb.Flags().Set("config", missing))
-		if err := haveConfig(verb, missing); err != nil {
+		if err := cli.HaveConfig(verb, missing); err != nil {
 			t.Errorf("%s -c: %v", verb.Name(), err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/reason"
 )
 
@@ -26,7 +27,7 @@ func newManCmd() *cobra.Command {
 culvert.toml(5), which describes the configuration file, into DIR/man5, and
 culvert-reasons(7), which explains what becomes of packets, into DIR/man7.`,
 		Hidden: true,
-		Args:   usageArgs(cobra.ExactArgs(1)),
+		Args:   cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			if err := writePages(filepath.Join(args[0], "man8"), "8", "System Administration", root); err != nil {
@@ -44,7 +45,7 @@ culvert-reasons(7), which explains what becomes of packets, into DIR/man7.`,
 func configPage() *cobra.Command {
 	return &cobra.Command{
 		Use:                   "culvert.toml",
-		Short:                 "configuration of culvert, by default " + defaultConfig,
+		Short:                 "configuration of culvert, by default " + cli.DefaultConfig,
 		DisableFlagsInUseLine: true,
 		Long: `The configuration file of 'culvert run', 'culvert attach' and other commands with -c:
 see culvert-run(8), culvert-check(8), culvert-attach(8), culvert-doctor(8),
@@ -99,7 +100,7 @@ func writePages(dir, section, manual string, cmd *cobra.Command) error {
 func writePage(dir string, header doc.GenManHeader, cmd *cobra.Command) error {
 	cmd.DisableAutoGenTag = true
 	cmd.Long = literalTables(cmd.Long)
-	showJSONFlags(cmd)
+	cli.ShowJSONFlags(cmd)
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	path := filepath.Join(dir, name+"."+header.Section)
 	describeParts(cmd, header.Section)

@@ -7,8 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
 	"culvert/internal/scion"
+	"culvert/internal/show/usage"
 	"culvert/internal/stages"
 )
 
@@ -16,8 +18,8 @@ func newScionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scion",
 		Short: "run a SCION border router",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  needVerb,
+		Args:  cli.UsageArgs(cobra.NoArgs),
+		RunE:  cli.NeedVerb,
 	}
 	cmd.AddCommand(newScionRunCmd())
 	return cmd
@@ -36,9 +38,9 @@ The TOML file, topology.json and keys/ are those of the reference router. The fa
 to the network interfaces that have the router's underlay addresses. The reference data plane runs
 in this process for all other packets. The fast path stays when the process ends: see culvert detach.`,
 		Example: "  culvert scion run -c /etc/scion/br.toml",
-		Args:    fileByFlag,
+		Args:    cli.FileByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := haveConfig(cmd, file.Config); err != nil {
+			if err := cli.HaveConfig(cmd, file.Config); err != nil {
 				return err
 			}
 			own, err := stages.IsNode(file.Config)
@@ -54,7 +56,7 @@ in this process for all other packets. The fast path stays when the process ends
 			return node.RunSCION(cmd.Context(), file)
 		},
 	}
-	configFlag(cmd, &file.Config, defaultConfig, "configuration `FILE`: the SCION router's own, or culvert's")
+	cli.ConfigFlag(cmd, &file.Config, cli.DefaultConfig, "configuration `FILE`: the SCION router's own, or culvert's")
 	cmd.Flags().BoolVar(&file.DebugHTTP, "debug-http", false, "serve the profiler over HTTP, and let it change the log level")
 	cmd.Flags().BoolVar(&loose, "loose-links", false,
 		"accept a link's datagrams by any interface, not only by the one that leads to its far end")
@@ -65,7 +67,7 @@ in this process for all other packets. The fast path stays when the process ends
 func runSCIONOf(cmd *cobra.Command, file scion.Table) error {
 	for flag, key := range map[string]string{"debug-http": "debug_http = true", "loose-links": `link_interfaces = "loose"`} {
 		if cmd.Flags().Changed(flag) {
-			return usageError(fmt.Errorf("--%s goes with the SCION router's own file: write %s into [scion] of %s", flag, key, file.Config))
+			return usage.Error(fmt.Errorf("--%s goes with the SCION router's own file: write %s into [scion] of %s", flag, key, file.Config))
 		}
 	}
 	n, err := stages.Load(file.Config)

@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
 	"culvert/internal/show/status"
 )
@@ -65,13 +66,13 @@ pid.`,
 		Example: `  culvert status
   culvert status -v --on br1-ff00_0_1-2
   culvert status -j | jq '.routers[].interfaces[] | {interface, packets}'`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return status.Show(cmd.OutOrStdout(), o)
 		},
 	}
-	onlyFlag(cmd, &o.Router, node.Routers)
-	canPrintJSON(cmd, &o.JSON)
-	verboseFlag(cmd, &o.Verbose)
+	cli.OnlyFlag(cmd, &o.Router, node.Routers)
+	cli.CanPrintJSON(cmd, &o.JSON)
+	cli.VerboseFlag(cmd, &o.Verbose)
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/version"
 )
 
@@ -22,7 +23,7 @@ With -j, an object with the members:
 
   version                       in one word
   long                          the line that is printed without -j`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
@@ -34,6 +35,6 @@ With -j, an object with the members:
 			return err
 		},
 	}
-	canPrintJSON(cmd, &asJSON)
+	cli.CanPrintJSON(cmd, &asJSON)
 	return cmd
 }

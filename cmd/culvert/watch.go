@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
 	"culvert/internal/show/status"
 )
@@ -28,21 +29,21 @@ beginning.`,
 		Example: `  culvert watch
   culvert watch --on br1-ff00_0_1-2 -i eth1 --interval 0.5
   culvert watch -n 10 | grep drop`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out, o.Err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return status.Watch(cmd.Context(), o)
 		},
 	}
-	onlyFlag(cmd, &o.Router, node.Routers)
+	cli.OnlyFlag(cmd, &o.Router, node.Routers)
 	cmd.Flags().StringVarP(&o.Interface, "interface", "i", "", "show only the interface `IFACE` (default: all)")
-	completeFlag(cmd, "interface", func([]string) []string {
+	cli.CompleteFlag(cmd, "interface", func([]string) []string {
 		if o.Router == "" {
 			return node.AttachedInterfaces()
 		}
 		return node.RouterInterfaces(o.Router)
 	})
-	verboseFlag(cmd, &o.Verbose)
-	watchFlags(cmd, &o.Interval, &o.Count)
+	cli.VerboseFlag(cmd, &o.Verbose)
+	cli.WatchFlags(cmd, &o.Interval, &o.Count)
 	return cmd
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package lbcmd
 
 import (
 	"context"
@@ -8,19 +8,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbview"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newLBVIPCmd() *cobra.Command {
+func newVIPCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vip",
 		Short: "add, change and delete VIPs",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  needVerb,
+		Args:  cli.UsageArgs(cobra.NoArgs),
+		RunE:  cli.NeedVerb,
 	}
-	cmd.AddCommand(newLBVIPAddCmd(), newLBVIPSetCmd(), newLBVIPDelCmd())
+	cmd.AddCommand(newVIPAddCmd(), newVIPSetCmd(), newVIPDelCmd())
 	return cmd
 }
 
@@ -37,8 +39,8 @@ func vipFlags(cmd *cobra.Command, s *lb.VIPSpec) {
 	f.Var(&vlanFlag{s.VLANs}, "vlans", "answer on the VLANs `ID,...` beside those for which this host has a device, such as 100,200; none: no others")
 	f.StringVar(&s.Check.Type, "check", "", "check backends by `TYPE`: tcp, http, https or udp; none: do not")
 	f.Uint16Var(&s.Check.Port, "check-port", 0, "check `PORT` (default: the VIP's)")
-	timeFlag(cmd, &s.Check.Interval, "check-interval", 0, "find a failure within `TIME` (default 1s)")
-	timeFlag(cmd, &s.Check.Timeout, "check-timeout", 0, "an answer may take `TIME` (default 500ms)")
+	cli.TimeFlag(cmd, &s.Check.Interval, "check-interval", 0, "find a failure within `TIME` (default 1s)")
+	cli.TimeFlag(cmd, &s.Check.Timeout, "check-timeout", 0, "an answer may take `TIME` (default 500ms)")
 	f.IntVar(&s.Check.Rise, "check-rise", 0, "a backend is up after `N` answers in a row (default 2)")
 	f.IntVar(&s.Check.Fall, "check-fall", 0, "a backend is down after `N` failures in a row (default 2)")
 	f.StringVar(&s.Check.Path, "check-path", "", "ask for `PATH` by HTTP (default /)")
@@ -46,10 +48,10 @@ func vipFlags(cmd *cobra.Command, s *lb.VIPSpec) {
 	f.StringVar(&s.Check.Status, "check-status", "", "take the HTTP `STATUS` as good: 200, 200-399 (the default)")
 	f.StringVar(&s.Check.Send, "check-send", "", "send `TEXT` by TCP or UDP")
 	f.StringVar(&s.Check.Expect, "check-expect", "", "the answer has to begin with `TEXT`")
-	completeFlag(cmd, "hash", fixed(lb.HashFlow, lb.HashSource, lb.HashSourcePort))
-	completeFlag(cmd, "on-failure", fixed(lb.FailKeep, lb.FailMove))
-	completeFlag(cmd, "encap", fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
-	completeFlag(cmd, "check", fixed("tcp", "http", "https", "udp", lb.NoCheck))
+	cli.CompleteFlag(cmd, "hash", cli.Fixed(lb.HashFlow, lb.HashSource, lb.HashSourcePort))
+	cli.CompleteFlag(cmd, "on-failure", cli.Fixed(lb.FailKeep, lb.FailMove))
+	cli.CompleteFlag(cmd, "encap", cli.Fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
+	cli.CompleteFlag(cmd, "check", cli.Fixed("tcp", "http", "https", "udp", lb.NoCheck))
 }
 
 // givenVIP removes the defaults of flags that were not given from a spec.
@@ -64,7 +66,7 @@ func givenVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) 
 		s.VLANs = nil
 	}
 	if err := s.Validate(); err != nil {
-		return s, usageError(fmt.Errorf("VIP %s: %w", vip, err))
+		return s, usage.Error(fmt.Errorf("VIP %s: %w", vip, err))
 	}
 	return s, nil
 }
@@ -73,12 +75,12 @@ func givenVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) 
 func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.LBEditor, lb.Service) error) error {
 	k, err := lbview.Named(on, vip)
 	if err != nil {
-		return usageError(err)
+		return usage.Error(err)
 	}
 	return do(cmd.Context(), node.LBEditor{On: on, Out: cmd.OutOrStdout()}, k)
 }
 
-func newLBVIPAddCmd() *cobra.Command {
+func newVIPAddCmd() *cobra.Command {
 	var (
 		on   string
 		spec lb.VIPSpec
@@ -93,8 +95,8 @@ dropped, or left to the kernel if that would not forward them. Add backends with
 Checks connect to the VIP's address with the same encapsulation as clients'
 packets, so they test the whole path. A backend is in service until a check fails.`,
 		Example:           "  culvert lb vip add 192.0.2.1:80/tcp --check http --check-path /health\n  culvert lb vip add [2001:db8::1]:443/udp --encap gue --quic-server-id 2",
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := givenVIP(cmd, args[0], spec)
 			if err != nil {
@@ -102,17 +104,17 @@ packets, so they test the whole path. A backend is in service until a check fail
 			}
 			k, err := lb.ParseService(args[0])
 			if err != nil {
-				return usageError(err)
+				return usage.Error(err)
 			}
 			return node.LBEditor{On: on, Out: cmd.OutOrStdout()}.AddVIP(cmd.Context(), k, spec)
 		},
 	}
 	vipFlags(cmd, &spec)
-	onFlag(cmd, &on, node.LBDataPlanes)
+	cli.OnFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 
-func newLBVIPSetCmd() *cobra.Command {
+func newVIPSetCmd() *cobra.Command {
 	var (
 		on   string
 		spec lb.VIPSpec
@@ -124,36 +126,36 @@ func newLBVIPSetCmd() *cobra.Command {
 encapsulation: change that with 'culvert lb backend set'. Settings of the
 configuration file are restored when the file is read again.`,
 		Example:           "  culvert lb vip set 192.0.2.1:80/tcp --on-failure move --check-interval 2s",
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := givenVIP(cmd, args[0], spec)
 			if err != nil {
 				return err
 			}
 			if spec == (lb.VIPSpec{}) {
-				return usageError(fmt.Errorf("VIP %s: give a setting to change: see 'culvert lb vip set --help'", args[0]))
+				return usage.Error(fmt.Errorf("VIP %s: give a setting to change: see 'culvert lb vip set --help'", args[0]))
 			}
 			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return b.SetVIP(ctx, k, spec) })
 		},
 	}
 	vipFlags(cmd, &spec)
-	onFlag(cmd, &on, node.LBDataPlanes)
+	cli.OnFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 
-func newLBVIPDelCmd() *cobra.Command {
+func newVIPDelCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:               "del VIP",
 		Short:             "delete a VIP with its backends",
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return b.DeleteVIP(ctx, k) })
 		},
 	}
-	onFlag(cmd, &on, node.LBDataPlanes)
+	cli.OnFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 

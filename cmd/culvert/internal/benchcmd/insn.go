@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package benchcmd
 
 import (
 	"errors"
@@ -8,13 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/scenario/insn"
 	"culvert/internal/guest"
+	"culvert/internal/show/usage"
 )
 
-// newBenchInsnCmd is "culvert bench insn".
-func newBenchInsnCmd() *cobra.Command {
+// newInsnCmd is "culvert bench insn".
+func newInsnCmd() *cobra.Command {
 	var o guest.InsnOptions
 	cmd := &cobra.Command{
 		Use:   "insn",
@@ -32,30 +34,30 @@ With --baseline, over 2 % more instructions than in that file are a failure. The
 kernels are those of the file, as long as Debian has them.`,
 		Example: "  culvert bench insn --kernel 6.12 --rows cost/culvert-cold\n" +
 			"  culvert bench insn --write-baseline insn.json\n  culvert bench insn --baseline insn.json",
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Baseline != "" && o.WriteTo != "" {
-				return usageError(errors.New("--baseline and --write-baseline: give one of them"))
+				return usage.Error(errors.New("--baseline and --write-baseline: give one of them"))
 			}
 			o.Progress = cmd.ErrOrStderr()
 			err := guest.Instructions(cmd.Context(), o, cmd.OutOrStdout())
 			switch {
 			case errors.Is(err, load.ErrUnknown), errors.Is(err, guest.ErrUnknown):
-				return usageError(err)
+				return usage.Error(err)
 			case err != nil:
 				return fmt.Errorf("bench insn: %w", err)
 			}
 			return nil
 		},
 	}
-	canPrintJSON(cmd, &o.JSON)
+	cli.CanPrintJSON(cmd, &o.JSON)
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "use the kernels of lines `LINE,...` (default 6.1,6.12)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "count only the rows `ROW,...` (default all)")
 	cmd.Flags().StringVar(&o.Baseline, "baseline", "", "compare with `FILE`")
 	cmd.Flags().StringVar(&o.WriteTo, "write-baseline", "", "write the baseline `FILE`, from the newest kernels")
-	completeFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
-	completeFlag(cmd, "rows", func([]string) []string { return insn.Rows() })
-	completeFileFlag(cmd, "baseline", "json")
-	completeFileFlag(cmd, "write-baseline", "json")
+	cli.CompleteFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
+	cli.CompleteFlag(cmd, "rows", func([]string) []string { return insn.Rows() })
+	cli.CompleteFileFlag(cmd, "baseline", "json")
+	cli.CompleteFileFlag(cmd, "write-baseline", "json")
 	return cmd
 }

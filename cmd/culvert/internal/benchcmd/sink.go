@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package benchcmd
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/bench/load"
+	"culvert/internal/show/usage"
 )
 
-// newBenchSinkCmd is "culvert bench sink".
-func newBenchSinkCmd() *cobra.Command {
+// newSinkCmd is "culvert bench sink".
+func newSinkCmd() *cobra.Command {
 	var (
 		o      load.ListenOptions
 		asJSON bool
@@ -33,20 +36,20 @@ drivers take the link down for a moment when it is attached or detached.`,
 		Example: `  culvert bench sink veth1
   culvert bench sink veth1 --flows 100 --seconds 5 -j
   culvert bench sink veth1 --port 9 --seconds 2`,
-		ValidArgsFunction: completeArgs(nothing, hostInterfaces),
-		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, cli.HostInterfaces),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changed := cmd.Flags().Changed
 			if changed("seconds") && o.Duration <= 0 {
-				return usageError(errors.New("--seconds must be above 0: leave it out to count until Ctrl-C"))
+				return usage.Error(errors.New("--seconds must be above 0: leave it out to count until Ctrl-C"))
 			}
 			if changed("port") && (o.Port == 0 || changed("flows")) {
-				return usageError(errors.New("--port takes a number from 1 to 65535, and no --flows beside it"))
+				return usage.Error(errors.New("--port takes a number from 1 to 65535, and no --flows beside it"))
 			}
 			o.Device, o.Progress = args[0], cmd.ErrOrStderr()
 			r, err := load.ListenOn(cmd.Context(), o)
 			if err != nil {
-				return benchError("bench sink "+args[0], err)
+				return Error("bench sink "+args[0], err)
 			}
 			if asJSON {
 				return r.WriteJSON(cmd.OutOrStdout())
@@ -57,7 +60,15 @@ drivers take the link down for a moment when it is attached or detached.`,
 	f := cmd.Flags()
 	f.IntVar(&o.Flows, "flows", 65536, "expect `N` flows; each takes about 200 bytes of kernel memory")
 	f.Uint16Var(&o.Port, "port", 0, "count UDP packets for `PORT` instead of stamped ones")
-	timeFlag(cmd, &o.Duration, "seconds", 0, "count for `TIME`: 2, 500ms (default until Ctrl-C)")
-	canPrintJSON(cmd, &asJSON)
+	cli.TimeFlag(cmd, &o.Duration, "seconds", 0, "count for `TIME`: 2, 500ms (default until Ctrl-C)")
+	cli.CanPrintJSON(cmd, &asJSON)
 	return cmd
+}
+
+// Error puts the verb in front of an error, and marks errors of options as wrong usage.
+func Error(verb string, err error) error {
+	if option := load.OptionError(""); errors.As(err, &option) {
+		return usage.Error(err)
+	}
+	return fmt.Errorf("%s: %w", verb, err)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package lbcmd
 
 import (
 	"context"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lb"
 	"culvert/internal/node"
 )
 
-func newLBDrainCmd() *cobra.Command {
+func newDrainCmd() *cobra.Command {
 	return drainCmd(true, &cobra.Command{
 		Use:   "drain VIP [BACKEND]",
 		Short: "keep new flows from a backend, or let a VIP's address be withdrawn",
@@ -25,7 +26,7 @@ It lasts until 'culvert lb undrain', even if the configuration is read again.`,
 	})
 }
 
-func newLBUndrainCmd() *cobra.Command {
+func newUndrainCmd() *cobra.Command {
 	return drainCmd(false, &cobra.Command{
 		Use:   "undrain VIP [BACKEND]",
 		Short: "undo 'culvert lb drain'",
@@ -34,8 +35,8 @@ func newLBUndrainCmd() *cobra.Command {
 
 func drainCmd(drained bool, cmd *cobra.Command) *cobra.Command {
 	var on string
-	cmd.Args = usageArgs(cobra.RangeArgs(1, 2))
-	cmd.ValidArgsFunction = completeArgs(nothing, lbVIPs, lbBackends)
+	cmd.Args = cli.UsageArgs(cobra.RangeArgs(1, 2))
+	cmd.ValidArgsFunction = cli.CompleteArgs(cli.Nothing, lbVIPs, lbBackends)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		drain := func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
 			return b.Drain(ctx, k, a, drained)
@@ -47,6 +48,6 @@ func drainCmd(drained bool, cmd *cobra.Command) *cobra.Command {
 			return drain(ctx, b, k, netip.Addr{})
 		})
 	}
-	onFlag(cmd, &on, node.LBDataPlanes)
+	cli.OnFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }

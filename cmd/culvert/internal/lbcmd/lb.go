@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package lbcmd has the constructors of 'culvert lb'.
+package lbcmd
 
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/node"
 )
 
-func newLBCmd() *cobra.Command {
+// New returns 'culvert lb' with its verbs.
+func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lb",
 		Short: "the load balancer: VIPs, and the backends that packets to them go to",
@@ -26,11 +29,11 @@ ones, and flows keep their backend. VIPs that should be there from the start bel
 into the [lb] table of the configuration (see 'culvert run --help'). Its process
 follows the routes to the backends, checks them, and announces VIPs. On backends
 'culvert lb decap' decapsulates the packets.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: needVerb,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: cli.NeedVerb,
 	}
 	cmd.AddCommand(
-		newLBShowCmd(), newLBExplainCmd(), newLBFlowsCmd(), newLBVIPCmd(), newLBBackendCmd(), newLBDrainCmd(), newLBUndrainCmd(), newLBDecapCmd(), newLBSeedCmd(),
+		newShowCmd(), newExplainCmd(), newFlowsCmd(), newVIPCmd(), newBackendCmd(), newDrainCmd(), newUndrainCmd(), newDecapCmd(), newSeedCmd(),
 	)
 	return cmd
 }
@@ -39,7 +42,7 @@ func lbVIPs([]string) []string { return node.LBVIPs() }
 
 func lbBackends(args []string) []string { return node.LBBackends(args[0]) }
 
-func newLBSeedCmd() *cobra.Command {
+func newSeedCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "seed",
 		Short: "print the seed of this machine's rings, to share it",
@@ -52,7 +55,7 @@ can choose flows that all go to one backend.
 Machines with the same VIPs need the same seed: copy the file and start culvert
 again. 'culvert lb show' has the seed's ID, which is no secret, to compare.`,
 		Example: `  culvert lb seed | ssh lb2 'install -D -m 0600 /dev/stdin /var/lib/culvert/lb-seed'`,
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return lbstage.ShowSeed(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filtercmd
 
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 )
 
-func newFilterTopCmd() *cobra.Command {
+func newTopCmd() *cobra.Command {
 	var (
 		o   filterview.TopOptions
 		off bool
@@ -36,7 +37,7 @@ With -j, an object with the members:
   others_at_most                      packets of a talker outside the list
   talkers                             talker, packets (at most), error, bytes`,
 		Example: "  culvert filter top\n  culvert filter top --by port -n 5 --once",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if off {
 				return filterError(filterview.TopOff(o.On))
@@ -48,9 +49,9 @@ With -j, an object with the members:
 	cmd.Flags().StringVar(&o.By, "by", "src", "count by `KEY`: src, dst, prefix or port")
 	cmd.Flags().IntVarP(&o.Count, "count", "n", 20, "show `N` talkers at most")
 	cmd.Flags().BoolVar(&o.Once, "once", false, "write one list and end")
-	canPrintJSON(cmd, &o.JSON)
+	cli.CanPrintJSON(cmd, &o.JSON)
 	cmd.Flags().BoolVar(&off, "off", false, "turn the counting off")
-	completeFlag(cmd, "by", fixed("src", "dst", "prefix", "port"))
-	onFlag(cmd, &o.On, node.RoutersHere)
+	cli.CompleteFlag(cmd, "by", cli.Fixed("src", "dst", "prefix", "port"))
+	cli.OnFlag(cmd, &o.On, node.RoutersHere)
 	return cmd
 }

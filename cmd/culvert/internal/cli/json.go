@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package cli
 
 import (
 	"bytes"
@@ -9,31 +9,33 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"culvert/internal/show/usage"
 )
 
 // printsJSON is the annotation of commands that can print JSON.
 const printsJSON = "culvert_prints_json"
 
-// jsonFlags adds -j and -p for all commands. Commands that print no JSON refuse them.
-func jsonFlags(root *cobra.Command) {
+// JSONFlags adds -j and -p for all commands. Commands that print no JSON refuse them.
+func JSONFlags(root *cobra.Command) {
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON, in one line")
 	root.PersistentFlags().BoolP("pretty", "p", false, "print JSON, indented")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.HasSubCommands() || !wantsJSON(cmd) || hasJSON(cmd) {
+		if cmd.HasSubCommands() || !wantsJSON(cmd) || HasJSON(cmd) {
 			return nil
 		}
-		return usageError(fmt.Errorf("%s prints no JSON: leave -j and -p out (see '%[1]s --help')", cmd.CommandPath()))
+		return usage.Error(fmt.Errorf("%s prints no JSON: leave -j and -p out (see '%[1]s --help')", cmd.CommandPath()))
 	}
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		showJSONFlags(cmd)
+		ShowJSONFlags(cmd)
 		help(cmd, args)
 	})
 }
 
-// canPrintJSON marks a command as one that prints JSON. If -j or -p is given, it sets asked before the command runs, and
+// CanPrintJSON marks a command as one that prints JSON. If -j or -p is given, it sets asked before the command runs, and
 // formats the output of the command by the flag.
-func canPrintJSON(cmd *cobra.Command, asked *bool) {
+func CanPrintJSON(cmd *cobra.Command, asked *bool) {
 	cmd.Annotations = map[string]string{printsJSON: ""}
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		if *asked = wantsJSON(cmd); *asked {
@@ -42,7 +44,8 @@ func canPrintJSON(cmd *cobra.Command, asked *bool) {
 	}
 }
 
-func hasJSON(cmd *cobra.Command) bool {
+// HasJSON tells whether a command is marked as one that prints JSON.
+func HasJSON(cmd *cobra.Command) bool {
 	_, marked := cmd.Annotations[printsJSON]
 	return marked
 }
@@ -57,9 +60,9 @@ func wantsJSON(cmd *cobra.Command) bool {
 	return err == nil && asked || isPretty(cmd)
 }
 
-// showJSONFlags hides -j and -p in the help of commands that refuse them.
-func showJSONFlags(cmd *cobra.Command) {
-	cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = !cmd.HasAvailableSubCommands() && !hasJSON(cmd) })
+// ShowJSONFlags hides -j and -p in the help of commands that refuse them.
+func ShowJSONFlags(cmd *cobra.Command) {
+	cmd.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = !cmd.HasAvailableSubCommands() && !HasJSON(cmd) })
 }
 
 // jsonWriter formats JSON texts: each in one line, or indented by two spaces for each level. It formats while it writes,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package benchcmd
 
 import (
 	"errors"
@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/bench/report"
+	"culvert/internal/show/usage"
 )
 
 // checkReportPrefix returns an error if no files can be written under a prefix. "" is for no files.
@@ -46,13 +48,13 @@ func showReport(cmd *cobra.Command, r *report.Report, asJSON bool, prefix string
 // errBase marks an error of --base as wrong usage.
 func errBase(err error) error {
 	if errors.Is(err, report.ErrNoBase) {
-		return usageError(err)
+		return usage.Error(err)
 	}
 	return err
 }
 
-// newBenchCompareCmd is "culvert bench compare".
-func newBenchCompareCmd() *cobra.Command {
+// newCompareCmd is "culvert bench compare".
+func newCompareCmd() *cobra.Command {
 	var (
 		asJSON bool
 		base   string
@@ -70,12 +72,12 @@ difference counts. The row that others are compared with is called base.`,
 		Example: "  culvert bench run veth -j > /tmp/old.json\n  culvert bench run veth -j > /tmp/new.json\n" +
 			"  culvert bench compare /tmp/old.json /tmp/new.json\n" +
 			"  culvert bench compare /tmp/old.json /tmp/new.json --fail-on-slower 5",
-		Args:              usageArgs(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeArgs(nothing, nil, nil),
+		Args:              cli.UsageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, nil, nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			limited := cmd.Flags().Changed("fail-on-slower")
 			if limited && !(most >= 0) {
-				return usageError(errors.New("--fail-on-slower must be 0 or above"))
+				return usage.Error(errors.New("--fail-on-slower must be 0 or above"))
 			}
 			before, err := report.Read(args[0])
 			if err != nil {
@@ -102,15 +104,15 @@ difference counts. The row that others are compared with is called base.`,
 			return nil
 		},
 	}
-	canPrintJSON(cmd, &asJSON)
+	cli.CanPrintJSON(cmd, &asJSON)
 	cmd.Flags().StringVar(&base, "base", "", "`ROW` to compare rates with (default redirect, direct, bridge or reference)")
 	cmd.Flags().Float64Var(&most, "fail-on-slower", 0, "exit with status 1 if a row is slower by more than `PERCENT`, or invalid")
-	completeFlag(cmd, "base", benchRows)
+	cli.CompleteFlag(cmd, "base", benchRows)
 	return cmd
 }
 
-// newBenchPlotCmd is "culvert bench plot".
-func newBenchPlotCmd() *cobra.Command {
+// newPlotCmd is "culvert bench plot".
+func newPlotCmd() *cobra.Command {
 	var prefix string
 	cmd := &cobra.Command{
 		Use:   "plot REPORT.json",
@@ -119,9 +121,9 @@ func newBenchPlotCmd() *cobra.Command {
 ` + strings.Join(report.PlotKinds(), ", ") + `.
 The names of the files are printed. The same report gives the same files.`,
 		Example: "  culvert bench run cost -j > /tmp/cost.json\n  culvert bench plot /tmp/cost.json   # writes /tmp/cost-cost.svg",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.UsageArgs(cobra.ExactArgs(1)),
 		// The shell completes files.
-		ValidArgsFunction: completeArgs(nothing, nil),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, nil),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := report.Read(args[0])
 			if err != nil {

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filtercmd
 
 import (
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newFilterProtectCmd() *cobra.Command {
+func newProtectCmd() *cobra.Command {
 	var (
 		on string
 		s  filterplane.Service
@@ -31,15 +33,15 @@ have to be those of the rule. For a service on this host the answers have the
 kernel's values. 'culvert doctor' checks the settings of this host. Beside the IP
 router no service on another host can be protected: what that forwards meets no rule.`,
 		Example: "  culvert filter protect 192.0.2.1:80\n  culvert filter protect '[2001:db8::1]:443' --forwarded --mss 1440",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addr, err := filter.ParseService(args[0])
 			if err != nil {
-				return usageError(err)
+				return usage.Error(err)
 			}
 			s.Addr = addr
 			if _, err := filter.CheckService(s); err != nil {
-				return usageError(fmt.Errorf("--%w", err))
+				return usage.Error(fmt.Errorf("--%w", err))
 			}
 			return filterError(node.Protect(on, s, cmd.OutOrStdout()))
 		},
@@ -47,25 +49,25 @@ router no service on another host can be protected: what that forwards meets no 
 	cmd.Flags().BoolVar(&s.Forwarded, "forwarded", false, "the service is on another host")
 	cmd.Flags().Uint16Var(&s.MSS, "mss", 0, "with --forwarded: the service takes segments of up to `BYTES` (default 1460)")
 	cmd.Flags().Uint8Var(&s.WindowScale, "wscale", 0, "with --forwarded: the service scales its windows by `SHIFT` bits (default 7)")
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
-func newFilterUnprotectCmd() *cobra.Command {
+func newUnprotectCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:               "unprotect ADDRESS:PORT",
 		Short:             "leave SYNs to the service again",
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, func([]string) []string { return node.FilterServices() }),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, func([]string) []string { return node.FilterServices() }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			addr, err := filter.ParseService(args[0])
 			if err != nil {
-				return usageError(err)
+				return usage.Error(err)
 			}
 			return filterError(node.Unprotect(on, addr, cmd.OutOrStdout()))
 		},
 	}
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }

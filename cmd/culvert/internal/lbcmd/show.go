@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package lbcmd
 
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbview"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newLBShowCmd() *cobra.Command {
+func newShowCmd() *cobra.Command {
 	var o lbview.ShowOptions
 	cmd := &cobra.Command{
 		Use:   "show [VIP]",
@@ -53,8 +55,8 @@ With -j, an object with the members:
           packets, bytes, flows, open_flows`,
 		Example: "  culvert lb show\n  culvert lb show 192.0.2.1:80/tcp --flows\n" +
 			"  culvert lb show -j | jq '.vips[].backends[] | {backend, packets}'",
-		Args:              usageArgs(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		Args:              cli.UsageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.Service, err = optionalService(o.On, args); err != nil {
 				return err
@@ -63,8 +65,8 @@ With -j, an object with the members:
 		},
 	}
 	cmd.Flags().BoolVar(&o.Flows, "flows", false, "count the flows of each backend in the flow table: a second for 10 million")
-	canPrintJSON(cmd, &o.JSON)
-	onFlag(cmd, &o.On, node.LBDataPlanes)
+	cli.CanPrintJSON(cmd, &o.JSON)
+	cli.OnFlag(cmd, &o.On, node.LBDataPlanes)
 	return cmd
 }
 
@@ -75,7 +77,7 @@ func optionalService(on string, args []string) (*lb.Service, error) {
 	}
 	s, err := lbview.Named(on, args[0])
 	if err != nil {
-		return nil, usageError(err)
+		return nil, usage.Error(err)
 	}
 	return &s, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filtercmd
 
 import (
 	"errors"
@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 	"culvert/internal/show"
+	"culvert/internal/show/usage"
 )
 
-func newFilterSetCmd() *cobra.Command {
+func newSetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set",
 		Short: "named sets of prefixes, or of addresses with ports, for rules",
@@ -32,10 +34,10 @@ or, with --type endpoint, addresses with ports:
 A file has entries with blanks or line ends between them, and comments from # to
 the end of a line. An entry may be followed by how long it stays: timeout 10m (90s,
 12h, 1d). A file with a bad line is refused as a whole.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: needVerb,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: cli.NeedVerb,
 	}
-	cmd.AddCommand(newFilterSetAddCmd(), newFilterSetReplaceCmd(), newFilterSetDelCmd(), newFilterSetListCmd(), newFilterSetShowCmd())
+	cmd.AddCommand(newSetAddCmd(), newSetReplaceCmd(), newSetDelCmd(), newSetListCmd(), newSetShowCmd())
 	return cmd
 }
 
@@ -44,11 +46,11 @@ func setFlags(cmd *cobra.Command, c *node.SetChange) {
 	f := cmd.Flags()
 	f.StringVarP(&c.File, "file", "f", "", "read the entries from `FILE`, - for standard input")
 	f.StringVar(&c.Timeout, "timeout", "", "entries stay for `TIME`: 90s, 10m, 1d (default: until they are deleted)")
-	completeFileFlag(cmd, "file", "")
-	onFlag(cmd, &c.On, node.RoutersHere)
+	cli.CompleteFileFlag(cmd, "file", "")
+	cli.OnFlag(cmd, &c.On, node.RoutersHere)
 }
 
-func newFilterSetAddCmd() *cobra.Command {
+func newSetAddCmd() *cobra.Command {
 	var c node.SetChange
 	cmd := &cobra.Command{
 		Use:   "add NAME {ENTRY... | -f FILE}",
@@ -57,18 +59,18 @@ func newFilterSetAddCmd() *cobra.Command {
 set already stays for the longer of the two times.`,
 		Example: "  culvert filter set add bad 192.0.2.0/24 2001:db8::7 --timeout 10m\n" +
 			"  culvert filter set add resolvers --type endpoint 192.0.2.53:53",
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, filterSets),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
 		RunE:              func(cmd *cobra.Command, args []string) error { return changeSet(cmd, c, args) },
 	}
 	cmd.Flags().BoolVar(&c.Replace, "replace", false, "replace all entries of the set")
 	cmd.Flags().StringVar(&c.Type, "type", "", "`TYPE` of a new set's entries: prefix (default) or endpoint")
-	completeFlag(cmd, "type", fixed("prefix", "endpoint"))
+	cli.CompleteFlag(cmd, "type", cli.Fixed("prefix", "endpoint"))
 	setFlags(cmd, &c)
 	return cmd
 }
 
-func newFilterSetReplaceCmd() *cobra.Command {
+func newSetReplaceCmd() *cobra.Command {
 	var c node.SetChange
 	cmd := &cobra.Command{
 		Use:   "replace NAME {ENTRY... | -f FILE}",
@@ -76,8 +78,8 @@ func newFilterSetReplaceCmd() *cobra.Command {
 		Long: `Replace all entries of a set that exists. 'culvert filter set add --replace' makes
 the set if there is none.`,
 		Example:           "  culvert filter set replace bad -f bad.txt",
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, filterSets),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Replace, c.Existing = true, true
 			return changeSet(cmd, c, args)
@@ -91,11 +93,11 @@ func changeSet(cmd *cobra.Command, c node.SetChange, args []string) error {
 	c.Name, c.Entries = args[0], args[1:]
 	switch {
 	case c.File != "" && len(c.Entries) > 0:
-		return usageError(errors.New("entries beside --file: give one of them"))
+		return usage.Error(errors.New("entries beside --file: give one of them"))
 	case c.File == "" && len(c.Entries) == 0:
-		return usageError(errors.New("no entries: name some, or a file with -f"))
+		return usage.Error(errors.New("no entries: name some, or a file with -f"))
 	case c.Type != "" && c.Type != "prefix" && c.Type != "endpoint":
-		return usageError(errors.New("--type is prefix or endpoint"))
+		return usage.Error(errors.New("--type is prefix or endpoint"))
 	}
 	c.Stdin, c.Out = cmd.InOrStdin(), cmd.OutOrStdout()
 	if _, ok := show.Terminal(os.Stderr); ok {
@@ -104,7 +106,7 @@ func changeSet(cmd *cobra.Command, c node.SetChange, args []string) error {
 	return filterError(node.ChangeSet(c))
 }
 
-func newFilterSetDelCmd() *cobra.Command {
+func newSetDelCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:   "del NAME [ENTRY...]",
@@ -112,8 +114,8 @@ func newFilterSetDelCmd() *cobra.Command {
 		Long: `Delete a set that no rule uses, or entries of it. A prefix can also be deleted from
 inside a larger one, whose rest stays. Entries that the set does not have are
 refused.`,
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, filterSets),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return filterError(node.DeleteSet(on, args[0], cmd.OutOrStdout()))
@@ -121,11 +123,11 @@ refused.`,
 			return filterError(node.DeleteEntries(on, args[0], args[1:], cmd.OutOrStdout()))
 		},
 	}
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
-func newFilterSetListCmd() *cobra.Command {
+func newSetListCmd() *cobra.Command {
 	var (
 		on     string
 		asJSON bool
@@ -140,17 +142,17 @@ With -j, an object {"sets": [...]} whose members are:
   set, type, from                     type: prefix or endpoint; from: file, hand
   count                               entries
   rules                               names of the rules that use it`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return filterError(filterview.ListSets(on, asJSON, cmd.OutOrStdout()))
 		},
 	}
-	canPrintJSON(cmd, &asJSON)
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.CanPrintJSON(cmd, &asJSON)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
-func newFilterSetShowCmd() *cobra.Command {
+func newSetShowCmd() *cobra.Command {
 	var (
 		on     string
 		asJSON bool
@@ -165,13 +167,13 @@ With -j, {"set", "type", "from", "entries": [...]} with the members:
 
   entry, seconds                      seconds: until it ends, if it does`,
 		Example:           "  culvert filter set show bad",
-		Args:              usageArgs(cobra.ExactArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, filterSets),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return filterError(filterview.ListSet(on, args[0], asJSON, cmd.OutOrStdout()))
 		},
 	}
-	canPrintJSON(cmd, &asJSON)
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.CanPrintJSON(cmd, &asJSON)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package lbcmd
 
 import (
 	"errors"
@@ -8,11 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lb/lbview"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newLBFlowsCmd() *cobra.Command {
+func newFlowsCmd() *cobra.Command {
 	var (
 		o               lbview.FlowsOptions
 		backend, client string
@@ -34,14 +36,14 @@ state and idle_seconds. With --totals and -j:
   counts                              vip, backend, flows`,
 		Example: "  culvert lb flows -n 20\n  culvert lb flows 192.0.2.1:80/tcp --backend 10.0.0.11\n" +
 			"  culvert lb flows --client 203.0.113.0/24\n  culvert lb flows --totals",
-		Args:              usageArgs(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		Args:              cli.UsageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.Service, err = optionalService(o.On, args); err != nil {
 				return err
 			}
 			if backend != "" {
-				if o.Backend, err = address(backend); err != nil {
+				if o.Backend, err = cli.Address(backend); err != nil {
 					return err
 				}
 			}
@@ -55,8 +57,8 @@ state and idle_seconds. With --totals and -j:
 	cmd.Flags().StringVar(&client, "client", "", "only flows from the address or `PREFIX`")
 	cmd.Flags().IntVarP(&o.Limit, "count", "n", 0, "list `N` flows at most, 0 for all")
 	cmd.Flags().BoolVar(&o.Count, "totals", false, "count them by VIP and backend")
-	canPrintJSON(cmd, &o.JSON)
-	onFlag(cmd, &o.On, node.LBDataPlanes)
+	cli.CanPrintJSON(cmd, &o.JSON)
+	cli.OnFlag(cmd, &o.On, node.LBDataPlanes)
 	return cmd
 }
 
@@ -68,9 +70,9 @@ func clientPrefix(s string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(s); err == nil {
 		return p.Masked(), nil
 	}
-	a, err := address(s)
+	a, err := cli.Address(s)
 	if err != nil {
-		return netip.Prefix{}, usageError(errors.New(s + " is neither an address nor a prefix: write 203.0.113.7 or 203.0.113.0/24"))
+		return netip.Prefix{}, usage.Error(errors.New(s + " is neither an address nor a prefix: write 203.0.113.7 or 203.0.113.0/24"))
 	}
 	return netip.PrefixFrom(a, a.BitLen()), nil
 }

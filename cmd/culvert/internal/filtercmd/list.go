@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filtercmd
 
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 )
 
-func newFilterListCmd() *cobra.Command {
+func newListCmd() *cobra.Command {
 	var (
 		on     string
 		asJSON bool
@@ -44,17 +45,17 @@ With -j, an object with the members:
   services                            address, from, forwarded, mss, wscale
   top                                 what 'culvert filter top' counts by, if on`,
 		Example: "  culvert filter list\n  culvert filter list -j | jq '.rules[] | {rule, packets}'",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return filterError(filterview.List(on, asJSON, cmd.OutOrStdout()))
 		},
 	}
-	canPrintJSON(cmd, &asJSON)
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.CanPrintJSON(cmd, &asJSON)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
-func newFilterWatchCmd() *cobra.Command {
+func newWatchCmd() *cobra.Command {
 	var (
 		o filterview.WatchOptions
 	)
@@ -68,13 +69,13 @@ On a terminal it is a table; keys: up and down scroll, p pauses, q quits.
 Elsewhere, and with -n, it is a line for each rule that matched in an interval.
 Rules may be added and deleted meanwhile.`,
 		Example: "  culvert filter watch\n  culvert filter watch -n 10 --interval 0.5",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.OutOrStdout()
 			return filterError(filterview.Watch(cmd.Context(), o))
 		},
 	}
-	watchFlags(cmd, &o.Interval, &o.Count)
-	onFlag(cmd, &o.On, node.RoutersHere)
+	cli.WatchFlags(cmd, &o.Interval, &o.Count)
+	cli.OnFlag(cmd, &o.On, node.RoutersHere)
 	return cmd
 }

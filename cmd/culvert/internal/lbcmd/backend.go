@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package lbcmd
 
 import (
 	"context"
@@ -9,18 +9,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lb"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newLBBackendCmd() *cobra.Command {
+func newBackendCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backend",
 		Short: "add, change and delete backends of VIPs",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  needVerb,
+		Args:  cli.UsageArgs(cobra.NoArgs),
+		RunE:  cli.NeedVerb,
 	}
-	cmd.AddCommand(newLBBackendAddCmd(), newLBBackendSetCmd(), newLBBackendDelCmd())
+	cmd.AddCommand(newBackendAddCmd(), newBackendSetCmd(), newBackendDelCmd())
 	return cmd
 }
 
@@ -38,13 +40,13 @@ func (b *backendFlags) add(cmd *cobra.Command) {
 	f.StringVar(&b.encap, "encap", "", "send packets to it by `ENCAP`: ipip, gue or l2 (default: that of the VIP)")
 	f.Uint16Var(&b.guePort, "gue-port", lb.GUEPort, "UDP `PORT` of GUE")
 	f.StringVar(&b.serverID, "server-id", "", "hexadecimal server `ID` in QUIC connection IDs")
-	completeFlag(cmd, "encap", fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
+	cli.CompleteFlag(cmd, "encap", cli.Fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
 }
 
 // spec returns the values of the flags that were given. args are the VIP and the backend.
 func (b *backendFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec, err error) {
 	fail := func(err error) (lb.BackendSpec, error) {
-		return s, usageError(fmt.Errorf("VIP %s: backend %s: %w", args[0], args[1], err))
+		return s, usage.Error(fmt.Errorf("VIP %s: backend %s: %w", args[0], args[1], err))
 	}
 	given := cmd.Flags().Changed
 	s.Encap = b.encap
@@ -71,12 +73,12 @@ func (b *backendFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec
 func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.LBEditor, lb.Service, netip.Addr) error) error {
 	a, err := lb.ParseBackend(args[1])
 	if err != nil {
-		return usageError(err)
+		return usage.Error(err)
 	}
 	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return do(ctx, b, k, a) })
 }
 
-func newLBBackendAddCmd() *cobra.Command {
+func newBackendAddCmd() *cobra.Command {
 	var (
 		on      string
 		backend backendFlags
@@ -91,8 +93,8 @@ With ipip and gue the backend may be of either family, and anywhere: it decapsul
 the packets ('culvert lb decap', or a tunnel device) and has the VIP on its loopback
 interface. With l2 it is of the VIP's family and on the same link.`,
 		Example:           "  culvert lb backend add 192.0.2.1:80/tcp 10.0.0.11 --weight 2\n  culvert lb backend add 192.0.2.1:80/tcp fd00::12 --encap gue",
-		Args:              usageArgs(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		Args:              cli.UsageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := backend.spec(cmd, args)
 			if err != nil {
@@ -104,11 +106,11 @@ interface. With l2 it is of the VIP's family and on the same link.`,
 		},
 	}
 	backend.add(cmd)
-	onFlag(cmd, &on, node.LBDataPlanes)
+	cli.OnFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 
-func newLBBackendSetCmd() *cobra.Command {
+func newBackendSetCmd() *cobra.Command {
 	var (
 		on      string
 		backend backendFlags
@@ -119,15 +121,15 @@ func newLBBackendSetCmd() *cobra.Command {
 		Long: `Change the settings that are given; the others stay. Settings of the configuration
 file are restored when the file is read again.`,
 		Example:           "  culvert lb backend set 192.0.2.1:80/tcp 10.0.0.11 --weight 3",
-		Args:              usageArgs(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
+		Args:              cli.UsageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs, lbBackends),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := backend.spec(cmd, args)
 			if err != nil {
 				return err
 			}
 			if spec == (lb.BackendSpec{}) {
-				return usageError(fmt.Errorf("VIP %s: backend %s: give a setting to change: see 'culvert lb backend set --help'", args[0], args[1]))
+				return usage.Error(fmt.Errorf("VIP %s: backend %s: give a setting to change: see 'culvert lb backend set --help'", args[0], args[1]))
 			}
 			return onBackend(cmd, on, args, func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
 				return b.SetBackend(ctx, k, a, spec)
@@ -135,25 +137,25 @@ file are restored when the file is read again.`,
 		},
 	}
 	backend.add(cmd)
-	onFlag(cmd, &on, node.LBDataPlanes)
+	cli.OnFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }
 
-func newLBBackendDelCmd() *cobra.Command {
+func newBackendDelCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:   "del VIP BACKEND",
 		Short: "delete a backend of a VIP: its flows go to others",
 		Long: `Delete a backend of a VIP. Its flows go to other backends, which reset connections
 that they do not know. Drain it first ('culvert lb drain') to let flows end.`,
-		Args:              usageArgs(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs, lbBackends),
+		Args:              cli.UsageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs, lbBackends),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return onBackend(cmd, on, args, func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
 				return b.DeleteBackend(ctx, k, a)
 			})
 		},
 	}
-	onFlag(cmd, &on, node.LBDataPlanes)
+	cli.OnFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filtercmd
 
 import (
 	"errors"
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newFilterTestCmd() *cobra.Command {
+func newTestCmd() *cobra.Command {
 	var (
 		o            filterview.TestOptions
 		spec         filter.Spec
@@ -45,16 +47,16 @@ With -j, an object {"packets": [...], "totals": {...}}:
 		Example: `  culvert filter test attack.pcap
   culvert filter test attack.pcap drop udp port 53 and greater 512
   culvert filter test -c culvert.toml - < attack.pcapng`,
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeArgs(nothing, nil, fixed(filter.Actions...)),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, nil, cli.Fixed(filter.Actions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Path, o.Stdin, o.Out = args[0], cmd.InOrStdin(), cmd.OutOrStdout()
 			rest := args[1:]
 			switch {
 			case config != "" && (len(rest) > 0 || file != ""):
-				return usageError(errors.New("a rule beside --config: give one of them"))
+				return usage.Error(errors.New("a rule beside --config: give one of them"))
 			case o.Path == "-" && (file == "-" || len(rest) > 0 && rest[len(rest)-1] == "-"):
-				return usageError(errors.New("standard input can be the packets or the expression, not both"))
+				return usage.Error(errors.New("standard input can be the packets or the expression, not both"))
 			case config != "":
 				var err error
 				if o.Filter, o.Members, err = node.LoadFilter(config); err != nil {
@@ -74,10 +76,10 @@ With -j, an object {"packets": [...], "totals": {...}}:
 			return filterError(filterview.Test(o))
 		},
 	}
-	configFlag(cmd, &config, "", "take the rules of the configuration `FILE`")
-	incomingFlag(cmd, &o.Interface)
-	canPrintJSON(cmd, &o.JSON)
+	cli.ConfigFlag(cmd, &config, "", "take the rules of the configuration `FILE`")
+	cli.IncomingFlag(cmd, &o.Interface)
+	cli.CanPrintJSON(cmd, &o.JSON)
 	ruleFlags(cmd, &spec, &file)
-	onFlag(cmd, &o.On, node.RoutersHere)
+	cli.OnFlag(cmd, &o.On, node.RoutersHere)
 	return cmd
 }

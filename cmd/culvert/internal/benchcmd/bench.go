@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package benchcmd has the constructors of 'culvert bench'.
+package benchcmd
 
 import (
 	"context"
@@ -12,28 +13,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/bench"
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/scenario"
 	"culvert/internal/bench/scenario/filterrun"
 	"culvert/internal/bench/scenario/lbrun"
 	"culvert/internal/bench/scenario/routerun"
+	"culvert/internal/show/usage"
 )
 
-// newBenchCmd is "culvert bench".
-func newBenchCmd() *cobra.Command {
+// New returns 'culvert bench' with its verbs.
+func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "measure culvert beside its peers",
-		Args:  usageArgs(cobra.NoArgs),
-		RunE:  needVerb,
+		Args:  cli.UsageArgs(cobra.NoArgs),
+		RunE:  cli.NeedVerb,
 	}
-	cmd.AddCommand(newBenchRunCmd(), newBenchInsnCmd(), newBenchPlotCmd(), newBenchCompareCmd(), newBenchSinkCmd())
+	cmd.AddCommand(newRunCmd(), newInsnCmd(), newPlotCmd(), newCompareCmd(), newSinkCmd())
 	return cmd
 }
 
-// newBenchRunCmd is "culvert bench run".
-func newBenchRunCmd() *cobra.Command {
+// newRunCmd is "culvert bench run".
+func newRunCmd() *cobra.Command {
 	var (
 		o      scenario.Options
 		asJSON bool
@@ -95,12 +98,12 @@ row by name.`,
 			"  culvert bench run filter --groups drop,tcp\n" +
 			"  culvert bench run latency --rows direct,redirect --rounds 1\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
-		ValidArgsFunction: completeArgs(nothing, fixed(bench.Scenarios()...)),
-		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, cli.Fixed(bench.Scenarios()...)),
+		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changed := cmd.Flags().Changed
 			if changed("rounds") && o.Rounds <= 0 || changed("seconds") && (o.Round <= 0 || o.Round >= 1e6*time.Second) {
-				return usageError(errors.New("--rounds and --seconds must be numbers above 0: leave them out for the default"))
+				return usage.Error(errors.New("--rounds and --seconds must be numbers above 0: leave them out for the default"))
 			}
 			if err := checkReportPrefix(prefix); err != nil {
 				return err
@@ -109,7 +112,7 @@ row by name.`,
 			report, err := bench.Run(cmd.Context(), args[0], o)
 			switch {
 			case errors.Is(err, load.ErrUnknown), errors.Is(err, scenario.ErrOption):
-				return usageError(err)
+				return usage.Error(err)
 			case errors.Is(err, context.Canceled):
 				return fmt.Errorf("bench run %s: interrupted, nothing has been written", args[0])
 			case err != nil:
@@ -119,11 +122,11 @@ row by name.`,
 			}
 		},
 	}
-	canPrintJSON(cmd, &asJSON)
+	cli.CanPrintJSON(cmd, &asJSON)
 	cmd.Flags().StringVarP(&prefix, "output", "o", "",
 		"also write `PREFIX`.json, PREFIX.md with the table, and the plots PREFIX-KIND.svg")
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "measure each row `N` times (default: the scenario's)")
-	timeFlag(cmd, &o.Round, "seconds", 0, "a round of a row, of ndr a trial, takes `TIME`: 2, 500ms (default: the scenario's)")
+	cli.TimeFlag(cmd, &o.Round, "seconds", 0, "a round of a row, of ndr a trial, takes `TIME`: 2, 500ms (default: the scenario's)")
 	cmd.Flags().StringVar(&o.Lab, "lab", "", "scion3: use the lab `NAME` (default scion3)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "measure only the rows `ROW,...` (default all, for ndr and latency some)")
 	cmd.Flags().StringSliceVar(&o.Sizes, "size", nil,
@@ -133,10 +136,10 @@ row by name.`,
 		"veth: number of CPUs `N,...` for generator, device and sink, 1 or 2 (default 1, and 2 with 138 bytes)")
 	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil,
 		"route, filter, lb: measure only the groups of rows `GROUP,...`, or those whose names begin so, up to a dash (default all)")
-	completeFlag(cmd, "rows", benchRows)
-	completeFlag(cmd, "groups", fixed(slices.Concat(routerun.Groups(), filterrun.Groups(), lbrun.Groups())...))
-	completeFlag(cmd, "cpus", fixed("1", "2"))
-	completeFlag(cmd, "lab", labs)
+	cli.CompleteFlag(cmd, "rows", benchRows)
+	cli.CompleteFlag(cmd, "groups", cli.Fixed(slices.Concat(routerun.Groups(), filterrun.Groups(), lbrun.Groups())...))
+	cli.CompleteFlag(cmd, "cpus", cli.Fixed("1", "2"))
+	cli.CompleteFlag(cmd, "lab", cli.Labs)
 	return cmd
 }
 
@@ -158,4 +161,18 @@ func wrapped(head string, words []string) string {
 	}
 	b.WriteString(line + "\n")
 	return b.String()
+}
+
+// benchRows returns the rows of the scenario that args name, or of all scenarios.
+func benchRows(args []string) []string {
+	scenarios := args
+	if len(scenarios) == 0 {
+		scenarios = bench.Scenarios()
+	}
+	var names []string
+	for _, s := range scenarios {
+		names = append(names, bench.RowNames(s)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

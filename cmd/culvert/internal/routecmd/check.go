@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package routecmd
 
 import (
 	"errors"
@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
 	"culvert/internal/route/routeview"
 	"culvert/internal/show"
+	"culvert/internal/show/usage"
 )
 
-func newRouteCheckCmd() *cobra.Command {
+func newCheckCmd() *cobra.Command {
 	o := routeview.CheckOptions{Samples: routeview.DefaultSamples}
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -38,10 +40,10 @@ With -j, an object with the members:
                                       asked, changed, differences
   differences                         address, fast_path, kernel, text`,
 		Example: "  culvert route check\n  culvert route check --samples 100000 -j | jq .ok",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Samples < 0 {
-				return usageError(errors.New("--samples must be 0 or more"))
+				return usage.Error(errors.New("--samples must be 0 or more"))
 			}
 			if _, ok := show.Terminal(os.Stderr); ok {
 				o.Progress = cmd.ErrOrStderr()
@@ -49,8 +51,8 @@ With -j, an object with the members:
 			return routeview.Check(o, asJSON, cmd.OutOrStdout())
 		},
 	}
-	onFlag(cmd, &o.Name, node.IPRouters)
+	cli.OnFlag(cmd, &o.Name, node.IPRouters)
 	cmd.Flags().IntVar(&o.Samples, "samples", routeview.DefaultSamples, "ask the kernel for `N` addresses of each family")
-	canPrintJSON(cmd, &asJSON)
+	cli.CanPrintJSON(cmd, &asJSON)
 	return cmd
 }

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package routecmd
 
 import (
-	"fmt"
-	"net/netip"
-
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
 	"culvert/internal/route/routeview"
 )
 
-func newRouteGetCmd() *cobra.Command {
+func newGetCmd() *cobra.Command {
 	var (
 		o      routeview.GetOptions
 		from   string
@@ -48,13 +46,13 @@ With -j, an object with the members:
                                       the packet first`,
 		Example: `  culvert route get 192.0.2.7
   culvert route get 2001:db8::7 --from 2001:db8:1::2 -i eth1`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.To, err = address(args[0]); err != nil {
+			if o.To, err = cli.Address(args[0]); err != nil {
 				return err
 			}
 			if from != "" {
-				if o.From, err = address(from); err != nil {
+				if o.From, err = cli.Address(from); err != nil {
 					return err
 				}
 			}
@@ -62,17 +60,9 @@ With -j, an object with the members:
 			return routeview.Get(o, asJSON, cmd.OutOrStdout())
 		},
 	}
-	onFlag(cmd, &o.Name, node.IPRouters)
+	cli.OnFlag(cmd, &o.Name, node.IPRouters)
 	cmd.Flags().StringVar(&from, "from", "", "the packet comes from `ADDRESS`")
-	incomingFlag(cmd, &o.In)
-	canPrintJSON(cmd, &asJSON)
+	cli.IncomingFlag(cmd, &o.In)
+	cli.CanPrintJSON(cmd, &asJSON)
 	return cmd
-}
-
-func address(s string) (netip.Addr, error) {
-	addr, err := netip.ParseAddr(s)
-	if err != nil || addr.Zone() != "" {
-		return addr, usageError(fmt.Errorf("%q is no address: give an IPv4 or IPv6 address without a prefix length", s))
-	}
-	return addr.Unmap(), nil
 }

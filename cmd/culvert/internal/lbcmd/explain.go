@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package lbcmd
 
 import (
 	"errors"
@@ -8,11 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lb/lbview"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newLBExplainCmd() *cobra.Command {
+func newExplainCmd() *cobra.Command {
 	var o lbview.ExplainOptions
 	cmd := &cobra.Command{
 		Use:   "explain VIP:PORT/PROTOCOL CLIENT:PORT",
@@ -52,21 +54,21 @@ With -j, an object with the members:
 		Example: `  culvert lb explain 192.0.2.1:80/tcp 203.0.113.7:51234
   culvert lb explain [2001:db8::1]:443/udp [2001:db8:9::7]:51234
   culvert lb explain 192.0.2.1:443/udp 203.0.113.7:51234 -j`,
-		Args:              usageArgs(cobra.ExactArgs(2)),
-		ValidArgsFunction: completeArgs(nothing, lbVIPs),
+		Args:              cli.UsageArgs(cobra.ExactArgs(2)),
+		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.Service, err = lbview.Named(o.On, args[0]); err != nil {
-				return usageError(err)
+				return usage.Error(err)
 			}
 			if o.Client, err = netip.ParseAddrPort(args[1]); err != nil || o.Client.Addr().Zone() != "" {
-				return usageError(errors.New(args[1] + " is no client: write address and port, such as 203.0.113.7:51234 or [2001:db8::7]:51234"))
+				return usage.Error(errors.New(args[1] + " is no client: write address and port, such as 203.0.113.7:51234 or [2001:db8::7]:51234"))
 			}
 			o.NotAsked = node.BeforeLB
 			return lbview.Explain(o, cmd.OutOrStdout())
 		},
 	}
-	canPrintJSON(cmd, &o.JSON)
-	incomingFlag(cmd, &o.Interface)
-	onFlag(cmd, &o.On, node.LBDataPlanes)
+	cli.CanPrintJSON(cmd, &o.JSON)
+	cli.IncomingFlag(cmd, &o.Interface)
+	cli.OnFlag(cmd, &o.On, node.LBDataPlanes)
 	return cmd
 }

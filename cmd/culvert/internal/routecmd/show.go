@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package routecmd
 
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
 	"culvert/internal/route/routeview"
 )
 
-func newRouteShowCmd() *cobra.Command {
+func newShowCmd() *cobra.Command {
 	var (
 		on              string
 		asJSON, verbose bool
@@ -40,13 +41,13 @@ With -j, an object {"routers": [...]} whose members are:
   reasons                             reason, verdict, limited, text (that
                                       explains it), packets, bytes`,
 		Example: "  culvert route show\n  culvert route show -j | jq '.routers[].ipv4'",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return routeview.WriteStats(on, asJSON, verbose, cmd.OutOrStdout())
 		},
 	}
-	onlyFlag(cmd, &on, node.IPRouters)
-	canPrintJSON(cmd, &asJSON)
-	verboseFlag(cmd, &verbose)
+	cli.OnlyFlag(cmd, &on, node.IPRouters)
+	cli.CanPrintJSON(cmd, &asJSON)
+	cli.VerboseFlag(cmd, &verbose)
 	return cmd
 }

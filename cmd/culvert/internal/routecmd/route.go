@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package routecmd has the constructors of 'culvert route'.
+package routecmd
 
 import (
 	"github.com/spf13/cobra"
+
+	"culvert/cmd/culvert/internal/cli"
 )
 
-func newRouteCmd() *cobra.Command {
+// New returns 'culvert route' with its verbs.
+func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "route",
 		Short: "show the IP router's state and decisions, compared with the kernel's",
@@ -15,9 +19,9 @@ changed, and no packet is sent. Needs root.
 
 A data plane with a [route] table forwards IP packets by a mirror of the
 kernel's routing tables, and asks the kernel where the mirror has no answer.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: needVerb,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: cli.NeedVerb,
 	}
-	cmd.AddCommand(newRouteGetCmd(), newRouteShowCmd(), newRouteCheckCmd())
+	cmd.AddCommand(newGetCmd(), newShowCmd(), newCheckCmd())
 	return cmd
 }

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package filtercmd
 
 import (
 	"errors"
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/filter"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newFilterAddCmd() *cobra.Command {
+func newAddCmd() *cobra.Command {
 	var (
 		on, file string
 		spec     filter.Spec
@@ -49,16 +51,16 @@ stay as they are then.`,
   culvert filter add --name dns limit 1kpps --per src/24,48 udp port 53
   culvert filter add -i eth1 --src @bad --src '!@good' drop
   tcpdump -ddd icmp | culvert filter add --name noicmp drop -`,
-		Args:              usageArgs(cobra.ArbitraryArgs),
+		Args:              cli.UsageArgs(cobra.ArbitraryArgs),
 		ValidArgsFunction: completeRule,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case at.First && at.Before != "":
-				return usageError(errors.New("--first beside --before: give one of them"))
+				return usage.Error(errors.New("--first beside --before: give one of them"))
 			case replace && (at.First || at.Before != ""):
-				return usageError(errors.New("--replace keeps the rule's place in the order: leave out --first and --before"))
+				return usage.Error(errors.New("--replace keeps the rule's place in the order: leave out --first and --before"))
 			case replace && spec.Name == "":
-				return usageError(errors.New("--replace needs --name: name the rule to replace"))
+				return usage.Error(errors.New("--replace needs --name: name the rule to replace"))
 			}
 			if err := ruleArgs(cmd, &spec, file, args); err != nil {
 				return err
@@ -70,32 +72,32 @@ stay as they are then.`,
 	cmd.Flags().BoolVar(&at.First, "first", false, "in front of all rules")
 	cmd.Flags().StringVar(&at.Before, "before", "", "put the rule in front of the rule `NAME`")
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace the rule --name and keep its counters")
-	completeFlag(cmd, "name", func([]string) []string { return node.FilterRules() })
-	completeFlag(cmd, "before", func([]string) []string { return node.FilterRules() })
+	cli.CompleteFlag(cmd, "name", func([]string) []string { return node.FilterRules() })
+	cli.CompleteFlag(cmd, "before", func([]string) []string { return node.FilterRules() })
 	cmd.Flags().StringArrayVarP(&spec.Interfaces, "interface", "i", nil, "the rule is for the interface `IFACE`; may be repeated (default: all)")
-	completeFlag(cmd, "interface", attachedInterfaces)
+	cli.CompleteFlag(cmd, "interface", cli.AttachedInterfaces)
 	ruleFlags(cmd, &spec, &file)
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
-func newFilterDelCmd() *cobra.Command {
+func newDelCmd() *cobra.Command {
 	var on string
 	cmd := &cobra.Command{
 		Use:               "del NAME...",
 		Short:             "delete rules, with their counters",
 		Long:              "Delete rules, with their counters: all that are named, or none.",
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeArgs(filterRules),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(filterRules),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return filterError(node.DeleteRules(on, args, cmd.OutOrStdout()))
 		},
 	}
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }
 
-func newFilterFlushCmd() *cobra.Command {
+func newFlushCmd() *cobra.Command {
 	var (
 		on  string
 		all bool
@@ -105,12 +107,12 @@ func newFilterFlushCmd() *cobra.Command {
 		Short: "delete all rules",
 		Long: `Delete all rules, with their counters; with --all also sets and protected
 services. Those of the configuration file come back when it is read again.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return filterError(node.Flush(on, all, cmd.OutOrStdout()))
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "sets and protected services too")
-	onFlag(cmd, &on, node.RoutersHere)
+	cli.OnFlag(cmd, &on, node.RoutersHere)
 	return cmd
 }

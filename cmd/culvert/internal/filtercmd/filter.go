@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package filtercmd has the constructors of 'culvert filter'.
+package filtercmd
 
 import (
 	"errors"
@@ -8,12 +9,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
-func newFilterCmd() *cobra.Command {
+// New returns 'culvert filter' with its verbs.
+func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "filter",
 		Short: "drop, count and limit packets in the driver, by tcpdump's expressions",
@@ -29,12 +33,12 @@ table of the configuration (see 'culvert run --help').
 
 'culvert run' or 'culvert attach' make a data plane. A file with interfaces and an
 empty [filter] table makes one that only filters.`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: needVerb,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: cli.NeedVerb,
 	}
 	cmd.AddCommand(
-		newFilterAddCmd(), newFilterListCmd(), newFilterWatchCmd(), newFilterDelCmd(), newFilterFlushCmd(), newFilterTestCmd(),
-		newFilterSetCmd(), newFilterProtectCmd(), newFilterUnprotectCmd(), newFilterTopCmd(),
+		newAddCmd(), newListCmd(), newWatchCmd(), newDelCmd(), newFlushCmd(), newTestCmd(),
+		newSetCmd(), newProtectCmd(), newUnprotectCmd(), newTopCmd(),
 	)
 	return cmd
 }
@@ -47,18 +51,18 @@ func filterError(err error) error {
 	)
 	switch {
 	case errors.As(err, &everything) && everything.Action == filterplane.Pass:
-		return usageError(errors.New("pass without an expression or a set lets every packet skip the rest of the filter: use --all to confirm it"))
+		return usage.Error(errors.New("pass without an expression or a set lets every packet skip the rest of the filter: use --all to confirm it"))
 	case errors.As(err, &everything):
-		return usageError(errors.New("drop without an expression or a set drops every packet: use --all to confirm it"))
+		return usage.Error(errors.New("drop without an expression or a set drops every packet: use --all to confirm it"))
 	case errors.As(err, &part) && part.Part != filter.PartExpression:
-		return usageError(err)
+		return usage.Error(err)
 	}
 	return err
 }
 
-func filterRules(args []string) []string { return unused(node.FilterRules(), args) }
+func filterRules(args []string) []string { return cli.Unused(node.FilterRules(), args) }
 
-func filterSets(args []string) []string { return unused(node.FilterSets(), args) }
+func filterSets(args []string) []string { return cli.Unused(node.FilterSets(), args) }
 
 // setRefs completes references of rules to sets.
 func setRefs([]string) []string {
@@ -79,16 +83,16 @@ func ruleFlags(cmd *cobra.Command, s *filter.Spec, file *string) {
 	f.StringVar(&s.Burst, "burst", "", "let through `SIZE` packets or bytes, as 64kB, at once")
 	f.IntVar(&s.Entries, "entries", 0, "keep rates of at least `N` addresses")
 	f.BoolVar(&s.All, "all", false, "confirm that the rule drops or passes every packet")
-	completeFlag(cmd, "src", setRefs)
-	completeFlag(cmd, "dst", setRefs)
-	completeFlag(cmd, "per", fixed("src", "dst", "src/24,48", "dst/24,48"))
-	completeFileFlag(cmd, "file", "")
+	cli.CompleteFlag(cmd, "src", setRefs)
+	cli.CompleteFlag(cmd, "dst", setRefs)
+	cli.CompleteFlag(cmd, "per", cli.Fixed("src", "dst", "src/24,48", "dst/24,48"))
+	cli.CompleteFileFlag(cmd, "file", "")
 }
 
 // ruleArgs parses ACTION [RATE] [EXPRESSION...] into s. file replaces the expression.
 func ruleArgs(cmd *cobra.Command, s *filter.Spec, file string, args []string) error {
 	if len(args) == 0 {
-		return usageError(errors.New("no action: give drop, pass, count or limit RATE"))
+		return usage.Error(errors.New("no action: give drop, pass, count or limit RATE"))
 	}
 	s.Action, args = args[0], args[1:]
 	if s.Action == "limit" && len(args) > 0 {
@@ -96,7 +100,7 @@ func ruleArgs(cmd *cobra.Command, s *filter.Spec, file string, args []string) er
 	}
 	switch {
 	case file != "" && len(args) > 0:
-		return usageError(errors.New("an expression beside --file: give one of them"))
+		return usage.Error(errors.New("an expression beside --file: give one of them"))
 	case len(args) == 1 && args[0] == "-":
 		file = "-"
 	case len(args) > 0:
@@ -116,5 +120,5 @@ func ruleArgs(cmd *cobra.Command, s *filter.Spec, file string, args []string) er
 
 // completeRule completes an action. It completes nothing behind it, where the expression stands.
 func completeRule(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return completeArgs(nothing, fixed(filter.Actions...))(cmd, args, typed)
+	return cli.CompleteArgs(cli.Nothing, cli.Fixed(filter.Actions...))(cmd, args, typed)
 }

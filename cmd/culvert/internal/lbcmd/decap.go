@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package lbcmd
 
 import (
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/decap"
 	"culvert/internal/decap/decapplane"
 )
 
-func newLBDecapCmd() *cobra.Command {
+func newDecapCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decap",
 		Short: "decapsulate IPIP and GUE packets to this host, on a backend",
@@ -20,14 +21,14 @@ no process is needed.
 Packets of IPIP (protocols 4 and 41) and GUE (variants 0 and 1) are decapsulated,
 over IPv4 and IPv6, with IPv4 and IPv6 inside. All others go to the kernel
 unchanged, except those that the end of a tunnel has to drop (RFC 6040).`,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: needVerb,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: cli.NeedVerb,
 	}
-	cmd.AddCommand(newLBDecapAddCmd(), newLBDecapDelCmd(), newLBDecapShowCmd())
+	cmd.AddCommand(newDecapAddCmd(), newDecapDelCmd(), newDecapShowCmd())
 	return cmd
 }
 
-func newLBDecapAddCmd() *cobra.Command {
+func newDecapAddCmd() *cobra.Command {
 	var f decap.Flags
 	cmd := &cobra.Command{
 		Use:   "add IFACE...",
@@ -40,8 +41,8 @@ can send such packets can send anything into this host: restrict the balancers w
 --from, and the destinations with --vip. One of the two has to be given; --from any
 accepts every sender, with a warning.`,
 		Example:           "  culvert lb decap add eth0 --from 10.200.0.0/16 --vip 192.0.2.1",
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeArgs(hostInterfaces),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(cli.HostInterfaces),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return decap.Attach(args, f, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -54,21 +55,21 @@ accepts every sender, with a warning.`,
 	return cmd
 }
 
-func newLBDecapDelCmd() *cobra.Command {
+func newDecapDelCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:               "del IFACE...",
 		Short:             "stop tunnels from ending on interfaces",
 		Long:              "Stop tunnels from ending on interfaces: on all that are named, or on none after an error.",
 		Example:           "  culvert lb decap del eth0",
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: completeArgs(decapInterfaces),
+		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: cli.CompleteArgs(decapInterfaces),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return decap.Detach(args, cmd.OutOrStdout())
 		},
 	}
 }
 
-func newLBDecapShowCmd() *cobra.Command {
+func newDecapShowCmd() *cobra.Command {
 	var asJSON, verbose bool
 	cmd := &cobra.Command{
 		Use:   "show",
@@ -84,14 +85,14 @@ With -j, an object {"decap": [...]} whose members are:
   open                          neither from nor vips restricts senders
   reasons                       verdict (decap, pass, drop), reason, text (that
                                 explains it), packets, bytes`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return decap.List(asJSON, verbose, cmd.OutOrStdout())
 		},
 	}
-	canPrintJSON(cmd, &asJSON)
-	verboseFlag(cmd, &verbose)
+	cli.CanPrintJSON(cmd, &asJSON)
+	cli.VerboseFlag(cmd, &verbose)
 	return cmd
 }
 
-func decapInterfaces(args []string) []string { return unused(decap.Interfaces(), args) }
+func decapInterfaces(args []string) []string { return cli.Unused(decap.Interfaces(), args) }
