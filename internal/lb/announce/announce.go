@@ -76,15 +76,21 @@ type State struct {
 
 // Speaker announces prefixes to its neighbors until it is closed. Its methods may be called concurrently.
 type Speaker struct {
-	sessions []*session
-	cancel   context.CancelFunc
-	ended    chan struct{} // closed when all sessions have ended
+	ctx    context.Context // of the sessions
+	cancel context.CancelFunc
+	ended  chan struct{}  // closed when all sessions have ended
+	work   sync.WaitGroup // sessions that begin, or that end while others go on
 
-	mu     sync.Mutex
-	closed bool
+	mu       sync.Mutex
+	sessions []*session
+	// over has, by neighbor, the channel that is closed when its last session is over.
+	over     map[netip.Addr]chan struct{}
+	prefixes []netip.Prefix // of the last Set
+	given    bool           // Set has been called
+	closed   bool
 }
 
-var errClosed = errors.New("announce prefixes: the speaker is closed")
+var errClosed = errors.New("the speaker is closed")
 
 // Start starts connecting to the neighbors, and returns at once. With a graceful restart it connects only after the first
 // Set: once a neighbor has received everything, it drops the prefixes that it has kept and that were not announced again.
@@ -98,17 +104,9 @@ func Start(ctx context.Context, o Options) (*Speaker, error) {
 		return nil, fmt.Errorf("start to speak BGP: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &Speaker{cancel: cancel, ended: make(chan struct{})}
-	for _, n := range o.Neighbors {
-		s.sessions = append(s.sessions, newSession(&o, n))
-	}
-	// gobgp's servers share settings, so start all of them before the first one connects.
-	err := s.each(func(x *session) error { return x.start(ctx) })
-	if err == nil {
-		err = s.each(func(x *session) error { return x.connect(ctx) })
-	}
+	s := &Speaker{ctx: ctx, cancel: cancel, ended: make(chan struct{}), over: make(map[netip.Addr]chan struct{})}
 	context.AfterFunc(ctx, s.end)
-	if err != nil {
+	if err := s.Update(o); err != nil {
 		cancel()
 		<-s.ended
 		return nil, err
@@ -116,26 +114,16 @@ func Start(ctx context.Context, o Options) (*Speaker, error) {
 	return s, nil
 }
 
-// each calls f for each session until one fails.
-func (s *Speaker) each(f func(*session) error) error {
-	for _, x := range s.sessions {
-		if err := f(x); err != nil {
-			return fmt.Errorf("speak BGP with %s: %w", x.Address, err)
-		}
-	}
-	return nil
-}
-
 // end ends all sessions at the same time.
 func (s *Speaker) end() {
 	s.mu.Lock()
 	s.closed = true
+	sessions := s.sessions
 	s.mu.Unlock()
-	var all sync.WaitGroup
-	for _, x := range s.sessions {
-		all.Go(x.end)
+	for _, x := range sessions {
+		s.work.Go(x.end)
 	}
-	all.Wait()
+	s.work.Wait()
 	close(s.ended)
 }
 
@@ -154,11 +142,12 @@ func (s *Speaker) Set(ctx context.Context, prefixes []netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return errClosed
+		return fmt.Errorf("announce prefixes: %w", errClosed)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("announce prefixes: %w", err)
 	}
+	s.prefixes, s.given = prefixes, true
 	var errs []error
 	for _, x := range s.sessions {
 		if err := x.set(prefixes); err != nil {
@@ -170,8 +159,11 @@ func (s *Speaker) Set(ctx context.Context, prefixes []netip.Prefix) error {
 
 // Neighbors returns the states of the sessions, in the order of Options.Neighbors.
 func (s *Speaker) Neighbors() []State {
-	all := make([]State, 0, len(s.sessions))
-	for _, x := range s.sessions {
+	s.mu.Lock()
+	sessions := s.sessions
+	s.mu.Unlock()
+	all := make([]State, 0, len(sessions))
+	for _, x := range sessions {
 		all = append(all, x.status())
 	}
 	return all

@@ -101,7 +101,7 @@ func TestEnd(t *testing.T) {
 			if a := s.tell("close"); a.Error != "" || a.Neighbors[0].State != "idle" || a.Neighbors[0].Announced != 0 || len(a.Announced) != 0 {
 				s.t.Errorf("after Close: %+v", a)
 			}
-			if a := s.tell("set " + vip4); a.Error != errClosed.Error() {
+			if a := s.tell("set " + vip4); a.Error != "announce prefixes: "+errClosed.Error() {
 				s.t.Errorf("Set after Close: %q", a.Error)
 			}
 			if a := s.tell("close"); a.Error != "" {

@@ -68,6 +68,11 @@ func TestChildSpeaker(t *testing.T) {
 			err = s.Close(ctx)
 		case "cancel":
 			cancel()
+		case "update":
+			var now Options
+			check(t, json.Unmarshal([]byte(strings.Join(words[1:], " ")), &now))
+			now.Log = o.Log
+			err = s.Update(now)
 		}
 		a := answer{Neighbors: s.Neighbors(), Announced: s.announced()}
 		if err != nil {
@@ -294,11 +299,9 @@ type speaker struct {
 // speak starts a process with a speaker in a namespace.
 func (b *bed) speak(h host, o Options) *speaker {
 	b.t.Helper()
-	text, err := json.Marshal(o)
-	check(b.t, err)
 	check(b.t, netns.Set(h.ns))
 	s := &speaker{t: b.t, cmd: exec.Command(os.Args[0], "-test.run=^TestChildSpeaker$", "-test.count=1"), answers: make(chan answer)}
-	s.cmd.Env = append(os.Environ(), childOptions+"="+string(text))
+	s.cmd.Env = append(os.Environ(), childOptions+"="+asJSON(b.t, o))
 	s.cmd.Stderr = &s.stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := s.cmd.StdinPipe()
@@ -356,6 +359,21 @@ func (s *speaker) set(prefixes ...string) {
 	if a := s.tell("set " + strings.Join(prefixes, " ")); a.Error != "" {
 		s.t.Fatal(a.Error)
 	}
+}
+
+// update replaces the options of the speaker.
+func (s *speaker) update(o Options) {
+	s.t.Helper()
+	if a := s.tell("update " + asJSON(s.t, o)); a.Error != "" {
+		s.t.Fatal(a.Error)
+	}
+}
+
+func asJSON(t *testing.T, o Options) string {
+	t.Helper()
+	text, err := json.Marshal(o)
+	check(t, err)
+	return string(text)
 }
 
 // state returns the state of the session with the first neighbor, the number of announced prefixes and the last error.

@@ -38,35 +38,42 @@ type session struct {
 	routerID    netip.Addr
 	holdTime    time.Duration
 	restartTime time.Duration // 0 without a graceful restart
-	communities []uint32
-	med         uint32
-	neighbors   []Neighbor // all of them
 	log         *slog.Logger
 	bgp         *server.BgpServer
+	// previous is closed when the neighbor's last session is over, nil if there was none. over is closed when this one is.
+	previous, over chan struct{}
 
 	// lastError is not under mu, because gobgp's log sets it while gobgp holds locks.
 	lastError atomic.Pointer[string]
 	// unsent are the withdrawals that gobgp has not written yet. Its log tells of those that it has.
 	unsent withdrawals
 
-	mu       sync.Mutex
-	state    string
-	since    time.Time
-	prefixes []netip.Prefix
+	mu          sync.Mutex // of the next hops in Neighbor, too
+	communities []uint32
+	med         uint32
+	neighbors   []Neighbor // all of them
+	state       string
+	since       time.Time
+	prefixes    []netip.Prefix
 	// advertised are the next hops of the prefixes that the server announces. It is empty unless the session is established
 	// or the restart is graceful.
 	advertised map[netip.Prefix]netip.Addr
 	// hops are the next hops of the established session.
 	hops nextHops
-	// waiting is true until the first set if the restart is graceful. ended is true when the session is over for good.
-	waiting, ended bool
+	// renew is set if what is announced has to be announced again, with other attributes.
+	renew bool
+	// given is true after the first set, ready when the session may begin, begun when it connects, and ended when it is over for
+	// good.
+	given, ready, begun, ended bool
+	unwatch                    context.CancelFunc // ends the events
 }
 
 func newSession(o *Options, n Neighbor) *session {
 	x := &session{Neighbor: n, asn: o.ASN, routerID: o.RouterID, holdTime: o.HoldTime, restartTime: o.GracefulRestart, communities: o.Communities, med: o.MED,
 		neighbors: o.Neighbors,
 		log:       o.Log.With("neighbor", n.Address, "as", n.ASN),
-		state:     "idle", since: time.Now(), advertised: make(map[netip.Prefix]netip.Addr)}
+		state:     "idle", since: time.Now(), advertised: make(map[netip.Prefix]netip.Addr),
+		over: make(chan struct{}), unwatch: func() {}}
 	x.bgp = server.NewBgpServer(server.LoggerOption(slog.New(&gobgpLog{out: x.log.Handler(), failed: x.failed, withdrawn: x.unsent.remove}), nil))
 	go x.bgp.Serve()
 	return x
@@ -96,17 +103,36 @@ func (x *session) start(ctx context.Context) error {
 	}})
 }
 
-// connect starts connecting, which gobgp repeats until the session ends. With a graceful restart it waits for the first set.
+// connect starts connecting, which gobgp repeats until the session ends. It waits until the neighbor's last session is over.
 func (x *session) connect(ctx context.Context) error {
+	if x.previous != nil {
+		<-x.previous
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended {
+		return nil
+	}
+	ctx, x.unwatch = context.WithCancel(ctx)
 	err := x.bgp.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: x.changed}, server.WatchPeer())
 	if err != nil {
 		return err
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.waiting = x.graceful(); x.waiting {
+	x.ready = true
+	return x.begin()
+}
+
+// begin connects, with a graceful restart only after the first set. The caller holds the lock.
+func (x *session) begin() error {
+	if !x.ready || x.begun || x.ended || x.graceful() && !x.given {
 		return nil
 	}
+	if x.graceful() {
+		if err := x.update(); err != nil {
+			return err
+		}
+	}
+	x.begun = true
 	return x.addPeer()
 }
 
@@ -136,8 +162,9 @@ func unicast(afi api.Family_Afi) *api.AfiSafi {
 	return &api.AfiSafi{Config: &api.AfiSafiConfig{Family: &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}, Enabled: true}}
 }
 
-// end ends the session and its server. It notifies the neighbor unless the restart is graceful.
+// end ends the session and its server. It notifies the neighbor unless the restart is graceful. It is called once.
 func (x *session) end() {
+	defer close(x.over)
 	x.mu.Lock()
 	x.ended = true
 	x.mu.Unlock()
@@ -146,8 +173,12 @@ func (x *session) end() {
 	} else {
 		x.bgp.Stop()
 	}
+	if x.previous != nil {
+		<-x.previous
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.unwatch()
 	x.enter("idle", time.Now())
 	x.prefixes = nil
 	clear(x.advertised)
@@ -214,9 +245,10 @@ func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		x.log.Info("BGP session established")
 	case lost:
 		x.unsent.clear() // the next session announces only what is left, so there is nothing to withdraw
-		x.lastError.Store(&reason)
-		x.log.Warn("BGP session lost", "reason", reason)
-	case reason != "":
+		if x.lastError.Store(&reason); !x.ended {
+			x.log.Warn("BGP session lost", "reason", reason)
+		}
+	case reason != "" && !x.ended:
 		x.failed(reason)
 	}
 	if x.ended || !x.graceful() && state != established && !lost {
@@ -236,15 +268,14 @@ func (x *session) changed(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 func (x *session) set(prefixes []netip.Prefix) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.prefixes = prefixes
+	x.prefixes, x.given = prefixes, true
+	if !x.begun {
+		return x.begin()
+	}
 	if x.state != established && !x.graceful() {
 		return nil
 	}
-	if err := x.update(); err != nil || !x.waiting {
-		return err
-	}
-	x.waiting = false
-	return x.addPeer()
+	return x.update()
 }
 
 // update makes the server announce the prefixes with the next hops of the established session. Without a session it announces
@@ -290,7 +321,7 @@ func (x *session) update() error {
 		delete(x.advertised, p)
 	}
 	for p, hop := range want {
-		if x.advertised[p] == hop {
+		if x.advertised[p] == hop && !x.renew {
 			continue
 		}
 		x.unsent.remove(p) // gobgp may leave out a withdrawal that an announcement follows
@@ -300,6 +331,7 @@ func (x *session) update() error {
 		announced = append(announced, p)
 		x.advertised[p] = hop
 	}
+	x.renew = false
 	return nil
 }
 
