@@ -71,6 +71,9 @@ type Plane interface {
 	SetNeighbor(n routeplane.Neighbor, number uint32) error
 	// DeleteNeighbor removes a neighbor. A missing one is no error.
 	DeleteNeighbor(n routeplane.Neighbor) error
+	// Neighbors returns all neighbors with their numbers, Devs all devices. They may be those of an earlier Run.
+	Neighbors() (map[routeplane.Neighbor]uint32, error)
+	Devs() (map[int]routeplane.Dev, error)
 	// SetDev describes the device, maybe of a VLAN, that has the given index.
 	SetDev(index int, dev routeplane.Dev) error
 	// DeleteDev removes a device. A missing one is no error.

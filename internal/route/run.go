@@ -173,7 +173,7 @@ func newFeed(o Options) (*feed, error) {
 	f := &feed{
 		plane: o.Plane, log: o.Log, logged: map[string]bool{}, status: o.Status, onSynced: o.OnSynced,
 		devices: map[int]device{}, abilities: map[int]ability{}, attached: map[string]bool{},
-		pushedDevs: map[int]routeplane.Dev{}, nexthops: map[uint32]nexthopObject{},
+		nexthops:  map[uint32]nexthopObject{},
 		neighbors: neigh.Table{}, uses: map[gatewayKey]*gatewayUse{}, connected: map[gatewayKey]*connected{},
 		addresses: map[addressKey]uint64{}, confs: map[int]conf{},
 		rulesDirty: [2]bool{true, true}, trustFrom: [2]uint64{1, 1}, dumpWanted: true, devicesChanged: true,
@@ -184,6 +184,9 @@ func newFeed(o Options) (*feed, error) {
 	}
 	if err := f.plane.SetCurrent(0, 0); err != nil {
 		return nil, fmt.Errorf("disabling the routing mirror before filling it: %w", err)
+	}
+	if err := f.takeOver(); err != nil {
+		return nil, err
 	}
 	buffer := o.ReceiveBuffer
 	if buffer == 0 {
@@ -218,6 +221,22 @@ func newFeed(o Options) (*feed, error) {
 	f.tickIPsec()
 	f.readAll()
 	return f, f.err
+}
+
+// takeOver prepares a plane that an earlier Run has left. The numbers of next hops get other meanings, so neighbors must not
+// have them any more. Devices stay, until syncDevices knows which of them have gone.
+func (f *feed) takeOver() error {
+	neighbors, err := f.plane.Neighbors()
+	if err != nil {
+		return err
+	}
+	for n := range neighbors {
+		if err := f.plane.DeleteNeighbor(n); err != nil {
+			return err
+		}
+	}
+	f.pushedDevs, err = f.plane.Devs()
+	return err
 }
 
 // setFixedHops writes the next hops with fixed numbers.
