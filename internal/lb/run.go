@@ -24,6 +24,8 @@ type Options struct {
 	Log      *slog.Logger
 	// Announcer announces the addresses of VIPs that are served. It is nil if they are not to be announced.
 	Announcer Announcer
+	// Handover is what the Run before has left. It may be nil.
+	Handover *Handover
 }
 
 // Announcer announces addresses to routers.
@@ -83,7 +85,21 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	r.health = newChecks(ctx, o, r.wake)
-	defer func() { r.leave(ctx); cancel(); r.resolver.Wait(); r.health.close(); r.gc.Close() }()
+	r.takeOver()
+	defer func() {
+		succeeded := r.succeeded(ctx)
+		if !succeeded {
+			r.leave(ctx)
+		}
+		cancel()
+		r.resolver.Wait()
+		r.health.close()
+		r.health.keep(plane)
+		r.gc.Close()
+		if succeeded {
+			r.handOver()
+		}
+	}()
 	return r.run(ctx)
 }
 

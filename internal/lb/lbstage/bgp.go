@@ -3,27 +3,17 @@
 package lbstage
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
-	"culvert/internal/datapath"
 	"culvert/internal/host/hostaddr"
-	"culvert/internal/host/runstate"
-	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
 	"culvert/internal/lb/bgpstate"
 )
-
-// withdrawWait is the longest time for ending the BGP sessions. It leaves time to close the connections after the wait for
-// withdrawals.
-const withdrawWait = announce.WriteWait + 2*time.Second
 
 // compileBGP returns the options of an [lb.bgp] table, nil for a file without one.
 func compileBGP(c *BGPTable) (*announce.Options, error) {
@@ -98,68 +88,6 @@ func parseCommunity(text string) (uint32, error) {
 		return 0, fmt.Errorf("%q is no community: write it as 65001:100", text)
 	}
 	return uint32(u<<16 | l), nil
-}
-
-// serve runs the load balancer and announces its VIPs until ctx ends.
-func (p *Plan) serve(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
-	o := lb.Options{Instance: inst, Log: log}
-	if p.bgp == nil {
-		// Publish that there are no sessions, so that readers need not take them for unknown.
-		stop := publish(ctx, inst, func() []bgpstate.Session { return nil }, log)
-		defer stop()
-		return lb.Run(ctx, o)
-	}
-	bgp := *p.bgp
-	bgp.Log = log
-	// The speaker must outlive ctx, because lb.Run and Close withdraw prefixes after ctx has ended.
-	speaker, err := announce.Start(context.WithoutCancel(ctx), bgp)
-	if err != nil {
-		return err
-	}
-	o.Announcer = speaker
-	stop := publish(ctx, inst, func() []bgpstate.Session { return sessions(speaker) }, log)
-	err = lb.Run(ctx, o)
-	defer stop()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWait)
-	defer cancel()
-	return errors.Join(err, speaker.Close(ctx))
-}
-
-// publishPeriod is the time between two updates of the BGP sessions' state for commands and metrics.
-const publishPeriod = 500 * time.Millisecond
-
-// publish stores the state of the sessions, for commands and metrics, until stop is called.
-func publish(ctx context.Context, inst *datapath.Instance, sessions func() []bgpstate.Session, log *slog.Logger) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ticker := time.NewTicker(publishPeriod)
-		defer ticker.Stop()
-		writer := runstate.NewWriter(bgpstate.Kind, inst.NetNS(), inst.Name())
-		defer writer.Close()
-		var last []bgpstate.Session
-		var plane uint64 // the ID that last was written for; it changes when the data plane is detached and attached again
-		var failed bool
-		for {
-			now, id := sessions(), inst.ID()
-			if id != 0 && (id != plane || !reflect.DeepEqual(now, last)) {
-				err := writer.Write(id, now)
-				if err != nil && !failed {
-					log.Warn("the state of the BGP sessions cannot be published for 'culvert lb show'", "err", err)
-				}
-				if failed = err != nil; !failed {
-					last, plane = now, id
-				}
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-		}
-	}()
-	return func() { cancel(); <-done }
 }
 
 func sessions(speaker *announce.Speaker) []bgpstate.Session {

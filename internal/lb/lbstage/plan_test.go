@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"culvert/internal/config"
+	"culvert/internal/filter/filterstage"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/stage"
@@ -30,7 +31,9 @@ func compile(t *testing.T, text string) (*Plan, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n, err := config.Load(path, []config.Part{{Name: Stage{}.Name(), New: Stage{}.Table}})
+	n, err := config.Load(path, []config.Part{
+		{Name: Stage{}.Name(), New: Stage{}.Table}, {Name: filterstage.Stage{}.Name(), New: filterstage.Stage{}.Table},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"culvert/internal/config"
@@ -44,7 +47,23 @@ func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 	if err != nil {
 		return nil, err
 	}
-	return &prepared{Plan: p, start: start, madeSeed: made}, nil
+	return &prepared{Plan: p, start: start, madeSeed: made, service: newService()}, nil
+}
+
+// ServedBy implements stage.Successor. VIPs, backends and checks reach the former stage through the maps: only BGP does not.
+func (p *Plan) ServedBy(former stage.Prepared) bool {
+	f, ok := former.(*prepared)
+	return ok && !f.out.Load() && p.On() == f.On() && reflect.DeepEqual(p.bgp, f.bgp)
+}
+
+// Succeed implements stage.Successor. The BGP sessions go on with the options of the plan once Serve begins.
+func (p *Plan) Succeed(ctx context.Context, start stage.Start, former stage.Prepared) (stage.Prepared, error) {
+	next, err := p.Prepare(ctx, start)
+	if f, ok := former.(*prepared); ok && err == nil {
+		f.service.hold()
+		next.(*prepared).service = f.service
+	}
+	return next, err
 }
 
 // CheckHost implements stage.HostChecker.
@@ -126,6 +145,9 @@ type prepared struct {
 	inst  *datapath.Instance
 	// madeSeed is a new seed of this machine, which is written once the start cannot be refused any more, or "".
 	madeSeed string
+	service  *service
+	release  sync.Once
+	out      atomic.Bool // Serve has failed
 }
 
 // Part implements stage.Prepared.
@@ -166,7 +188,14 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 	if len(gone) > 0 {
 		p.start.Log.Info("the configuration file names these no more: they are taken out of the load balancer", "gone", strings.Join(gone, ", "))
 	}
-	return nil
+	if p.On() {
+		return nil
+	}
+	// Nothing is served any more. If there are BGP sessions, the end of the former stage withdraws everything.
+	p.service.mu.Lock()
+	p.service.off = true
+	p.service.mu.Unlock()
+	return p.Close()
 }
 
 // Serve implements stage.Prepared.
@@ -175,7 +204,10 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 		return nil
 	}
 	ready()
-	return p.serve(ctx, p.inst, p.start.Log)
+	p.out.Store(false)
+	err := p.service.run(ctx, p.inst, p.bgp, p.start.Log)
+	p.out.Store(ctx.Err() == nil)
+	return err
 }
 
 // Settle resolves the next hops of the backends of a load balancer once, and writes a line to out for those that it could not
@@ -205,4 +237,7 @@ func (p *prepared) Settle(ctx context.Context) error {
 }
 
 // Close implements stage.Prepared.
-func (p *prepared) Close() error { return nil }
+func (p *prepared) Close() (err error) {
+	p.release.Do(func() { err = p.service.release() })
+	return err
+}

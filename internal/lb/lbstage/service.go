@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbstage
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"culvert/internal/datapath"
+	"culvert/internal/host/runstate"
+	"culvert/internal/lb"
+	"culvert/internal/lb/announce"
+	"culvert/internal/lb/bgpstate"
+	"culvert/internal/stage"
+)
+
+// service is what a Serve passes on to the next one of the process: the BGP sessions, and what lb.Run knows. Prepared stages that
+// succeed each other share it.
+type service struct {
+	handover lb.Handover // of the one lb.Run at a time
+
+	mu      sync.Mutex
+	holders int               // prepared stages that may still serve
+	speaker *announce.Speaker // nil if nothing is announced
+	leaving sync.WaitGroup    // speakers that are no longer wanted
+	// off is set once the load balancer is off.
+	off       bool
+	published *publisher // nil if nobody serves
+}
+
+func newService() *service {
+	return &service{handover: lb.Handover{Succeeded: stage.ErrSucceeded}, holders: 1}
+}
+
+func (s *service) hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holders++
+}
+
+// release ends the service when nobody holds it any more.
+func (s *service) release() error {
+	s.mu.Lock()
+	s.holders--
+	last, off := s.holders == 0, s.off
+	s.mu.Unlock()
+	if !last {
+		return nil
+	}
+	if off {
+		s.silence()
+	}
+	return s.end()
+}
+
+// run runs the load balancer and announces its VIPs until ctx ends. If the cause is stage.ErrSucceeded the BGP sessions stay, for
+// the next run.
+func (s *service) run(ctx context.Context, inst *datapath.Instance, bgp *announce.Options, log *slog.Logger) error {
+	o := lb.Options{Instance: inst, Log: log, Handover: &s.handover}
+	speaker, err := s.speak(ctx, bgp, log)
+	if err != nil {
+		return errors.Join(err, s.end())
+	}
+	if speaker != nil {
+		o.Announcer = speaker
+	}
+	s.publish(inst, log)
+	err = lb.Run(ctx, o)
+	if errors.Is(context.Cause(ctx), stage.ErrSucceeded) {
+		return err
+	}
+	return errors.Join(err, s.end())
+}
+
+// speak returns the speaker with these options, a new one if there is none yet, and nil for no options.
+func (s *service) speak(ctx context.Context, bgp *announce.Options, log *slog.Logger) (*announce.Speaker, error) {
+	if bgp == nil {
+		s.silence()
+		return nil, nil
+	}
+	o := *bgp
+	o.Log = log
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.off = false
+	if s.speaker != nil {
+		return s.speaker, s.speaker.Update(o)
+	}
+	// The speaker must outlive ctx, because lb.Run and Close withdraw prefixes after ctx has ended, and others may go on with it.
+	speaker, err := announce.Start(context.WithoutCancel(ctx), o)
+	s.speaker = speaker
+	return speaker, err
+}
+
+// withdrawWait is the longest time for ending the BGP sessions. It leaves time to close the connections after the wait for
+// withdrawals.
+const withdrawWait = announce.WriteWait + 2*time.Second
+
+// silence withdraws everything and ends the BGP sessions, since the configuration has none any more. It does not wait for that.
+func (s *service) silence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	speaker := s.speaker
+	s.speaker = nil
+	if speaker == nil {
+		return
+	}
+	s.leaving.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
+		defer cancel()
+		_ = speaker.Set(ctx, nil) // what could not be withdrawn is logged
+		_ = speaker.Close(ctx)
+	})
+}
+
+// end ends the BGP sessions as at the end of the process: with a graceful restart, neighbors keep the prefixes.
+func (s *service) end() (err error) {
+	s.mu.Lock()
+	speaker, published := s.speaker, s.published
+	s.speaker, s.published = nil, nil
+	s.mu.Unlock()
+	if speaker != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), withdrawWait)
+		defer cancel()
+		err = speaker.Close(ctx)
+	}
+	s.leaving.Wait()
+	if published != nil {
+		published.end()
+	}
+	return err
+}
+
+// sessions returns the state of the BGP sessions, nil without any.
+func (s *service) sessions() []bgpstate.Session {
+	s.mu.Lock()
+	speaker := s.speaker
+	s.mu.Unlock()
+	if speaker == nil {
+		return nil
+	}
+	return sessions(speaker)
+}
+
+// publish stores the state of the sessions for an instance, also if there are none: so readers need not take them for unknown.
+func (s *service) publish(inst *datapath.Instance, log *slog.Logger) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.published == nil {
+		s.published = newPublisher(s.sessions, inst, log)
+		return
+	}
+	s.published.follow(inst)
+}
+
+// publishPeriod is the time between two updates of the BGP sessions' state for commands and metrics.
+const publishPeriod = 500 * time.Millisecond
+
+// publisher stores the state of BGP sessions, for commands and metrics, until end is called.
+type publisher struct {
+	end func()
+
+	mu   sync.Mutex
+	inst *datapath.Instance
+}
+
+// follow publishes for a newer instance of the same data plane.
+func (p *publisher) follow(inst *datapath.Instance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inst = inst
+}
+
+func newPublisher(sessions func() []bgpstate.Session, inst *datapath.Instance, log *slog.Logger) *publisher {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	p := &publisher{inst: inst, end: func() { cancel(); <-done }}
+	writer := runstate.NewWriter(bgpstate.Kind, inst.NetNS(), inst.Name())
+	go func() {
+		defer close(done)
+		defer writer.Close()
+		ticker := time.NewTicker(publishPeriod)
+		defer ticker.Stop()
+		var last []bgpstate.Session
+		var plane uint64 // the ID that last was written for; it changes when the data plane is detached and attached again
+		var failed bool
+		for {
+			p.mu.Lock()
+			id := p.inst.ID()
+			p.mu.Unlock()
+			now := sessions()
+			if id != 0 && (id != plane || !reflect.DeepEqual(now, last)) {
+				err := writer.Write(id, now)
+				if err != nil && !failed {
+					log.Warn("the state of the BGP sessions cannot be published for 'culvert lb show'", "err", err)
+				}
+				if failed = err != nil; !failed {
+					last, plane = now, id
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	return p
+}
