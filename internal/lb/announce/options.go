@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	defaultHoldTime = 9 * time.Second
+	// DefaultHoldTime is the hold time unless Options name one.
+	DefaultHoldTime = 9 * time.Second
 	// MaxRestart is the longest graceful restart: the capability has 12 bits for it.
 	MaxRestart = 4095 * time.Second
 )
@@ -25,7 +26,7 @@ func (o Options) Check() error { return o.check() }
 // check returns an error for wrong options, and sets defaults.
 func (o *Options) check() error {
 	if o.HoldTime == 0 {
-		o.HoldTime = defaultHoldTime
+		o.HoldTime = DefaultHoldTime
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/testbed"
 )
 
 // reloadFile returns a file with a VIP that is checked, and others that are not. more is added to [lb] and bgp to [lb.bgp], which is
@@ -34,7 +35,7 @@ const noLB = "interfaces = [\"lb0\"]\n[filter]\n"
 // TestReload changes the file of a load balancer that runs, in all the ways in which that takes effect. The router keeps the session
 // and what is still announced, and backends stay up or down.
 func TestReload(t *testing.T) {
-	if !inProcess(t) {
+	if !testbed.InProcess(t) {
 		return
 	}
 	p := newProcess(t)

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,32 +28,6 @@ import (
 	"culvert/internal/stage"
 	"culvert/internal/testbed"
 )
-
-// apart names the environment variable of a process that has a network namespace of its own. gobgp opens its sockets in that of the
-// process.
-const apart = "CULVERT_TEST_RELOAD"
-
-// inProcess runs the test in a process with a network namespace of its own. It returns true in that process.
-func inProcess(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(apart) == t.Name() {
-		return true
-	}
-	if os.Geteuid() != 0 {
-		t.Fatal("needs root: run 'make test-root'")
-	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("make a network namespace: %v", err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.count=1")
-	cmd.Env = append(os.Environ(), apart+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v:\n%s", err, out)
-	}
-	return false
-}
 
 // process serves a load balancer as a node does. Its router is 10.9.1.254, which has a BIRD, and answers health checks.
 type process struct {

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"culvert/internal/config"
@@ -53,7 +52,7 @@ func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 // ServedBy implements stage.Successor. VIPs, backends and checks reach the former stage through the maps: only BGP does not.
 func (p *Plan) ServedBy(former stage.Prepared) bool {
 	f, ok := former.(*prepared)
-	return ok && !f.out.Load() && p.On() == f.On() && reflect.DeepEqual(p.bgp, f.bgp)
+	return ok && p.On() == f.On() && reflect.DeepEqual(p.bgp, f.bgp)
 }
 
 // Succeed implements stage.Successor. The BGP sessions go on with the options of the plan once Serve begins.
@@ -147,7 +146,6 @@ type prepared struct {
 	madeSeed string
 	service  *service
 	release  sync.Once
-	out      atomic.Bool // Serve has failed
 }
 
 // Part implements stage.Prepared.
@@ -204,10 +202,7 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 		return nil
 	}
 	ready()
-	p.out.Store(false)
-	err := p.service.run(ctx, p.inst, p.bgp, p.start.Log)
-	p.out.Store(ctx.Err() == nil)
-	return err
+	return p.service.run(ctx, p.inst, p.bgp, p.start.Log)
 }
 
 // Settle resolves the next hops of the backends of a load balancer once, and writes a line to out for those that it could not

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filterstage
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"culvert/internal/filter"
+	"culvert/internal/filter/filterplane"
+	"culvert/internal/filter/filterset"
+	"culvert/internal/show/text"
+	"culvert/internal/stage"
+)
+
+// Changes implements stage.Differ.
+func (p *Plan) Changes(former stage.Plan) []string {
+	f, ok := former.(*Plan)
+	if !ok {
+		f = new(Plan)
+	}
+	var c stage.Changes
+	named(&c, "rule", f.filter.Rules, p.filter.Rules, func(r filterplane.Rule) string { return r.Name }, ruleChanges)
+	if was, is := common(f.filter.Rules, p.filter.Rules), common(p.filter.Rules, f.filter.Rules); !slices.Equal(was, is) {
+		c.Add("rules in another order: %s", strings.Join(is, ", "))
+	}
+	named(&c, "set", f.filter.Sets, p.filter.Sets, func(s filterplane.Set) string { return s.Name },
+		func(c *stage.Changes, name string, was, is filterplane.Set) {
+			c.Value(name+": type", setType(was), setType(is))
+			memberChanges(c, name, was, is, Members(f.members[is.Name]), Members(p.members[is.Name]))
+		})
+	named(&c, "protected service", f.filter.Services, p.filter.Services, func(s filterplane.Service) netip.AddrPort { return s.Addr },
+		func(c *stage.Changes, name string, was, is filterplane.Service) {
+			c.Value(name+": forwarded", was.Forwarded, is.Forwarded)
+			c.Value(name+": mss", unlessZero(was.MSS), unlessZero(is.MSS))
+			c.Value(name+": wscale", unlessZero(was.WindowScale), unlessZero(is.WindowScale))
+		})
+	return c
+}
+
+// named adds lines for things with names: those that are new, those that have changed, and those that are gone.
+func named[T any, N comparable](c *stage.Changes, kind string, was, is []T, name func(T) N, changes func(c *stage.Changes, name string, was, is T)) {
+	find := func(all []T, n N) int { return slices.IndexFunc(all, func(t T) bool { return name(t) == n }) }
+	for _, t := range is {
+		text := fmt.Sprintf("%s %v", kind, name(t))
+		if at := find(was, name(t)); at >= 0 {
+			changes(c, text, was[at], t)
+		} else {
+			c.Add("%s added", text)
+		}
+	}
+	for _, t := range was {
+		if find(is, name(t)) < 0 {
+			c.Add("%s %v removed", kind, name(t))
+		}
+	}
+}
+
+// common returns the names of the rules that the others have too, in their order.
+func common(rules, others []filterplane.Rule) (names []string) {
+	for _, r := range rules {
+		if slices.ContainsFunc(others, func(o filterplane.Rule) bool { return o.Name == r.Name }) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+func ruleChanges(c *stage.Changes, name string, was, is filterplane.Rule) {
+	c.Value(name+": action", was.Action, is.Action)
+	rates := [2]struct{ rate, per, burst, entries string }{}
+	for n, r := range []*filterplane.Rate{was.Rate, is.Rate} {
+		if r == nil {
+			continue
+		}
+		rates[n].rate, rates[n].per = filter.FormatRate(*r), filter.Per{By: r.Per, Prefix4: r.Prefix4, Prefix6: r.Prefix6}.String()
+		rates[n].entries = unlessZero(r.Entries)
+		if r.Burst != 0 {
+			rates[n].burst = filter.FormatBurst(*r)
+		}
+	}
+	c.Value(name+": rate", rates[0].rate, rates[1].rate)
+	c.Value(name+": per", rates[0].per, rates[1].per)
+	c.Value(name+": burst", rates[0].burst, rates[1].burst)
+	c.Value(name+": entries", rates[0].entries, rates[1].entries)
+	c.Value(name+": interfaces", strings.Join(was.Interfaces, " "), strings.Join(is.Interfaces, " "))
+	c.Value(name+": src", references(was.Src), references(is.Src))
+	c.Value(name+": dst", references(was.Dst), references(is.Dst))
+	switch {
+	case len(was.Expr) <= longExpression && len(is.Expr) <= longExpression && was.Expr != is.Expr:
+		c.Value(name+": expression", was.Expr, is.Expr)
+	case was.Expr != is.Expr || !slices.Equal(was.Code, is.Code):
+		c.Add("%s: expression changed", name)
+	}
+}
+
+// longExpression is the length from which on an expression makes a line too long.
+const longExpression = 60
+
+func references(all []filterplane.SetRef) string {
+	var words []string
+	for _, r := range all {
+		words = append(words, filter.FormatSetRef(r))
+	}
+	return strings.Join(words, " ")
+}
+
+func setType(s filterplane.Set) string {
+	if s.Endpoints {
+		return SetEndpoints
+	}
+	return SetPrefixes
+}
+
+// unlessZero returns the text of a number, "" for 0, which is a default.
+func unlessZero[N int | uint8 | uint16](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// memberChanges adds a line if a set has other members.
+func memberChanges(c *stage.Changes, name string, was, is filterplane.Set, had, has Members) {
+	if was.Endpoints != is.Endpoints {
+		had = Members{}
+	}
+	if had.given() && !has.given() {
+		c.Add("%s: the file has its entries no more: they stay, and are changed by hand", name)
+		return
+	}
+	added, removed := has.without(had), had.without(has)
+	var parts []string
+	if added.size() > 0 {
+		parts = append(parts, added.Count()+" added")
+	}
+	switch {
+	case removed.size() > 0 && len(parts) > 0:
+		parts = append(parts, text.Grouped(uint64(removed.size()))+" removed")
+	case removed.size() > 0:
+		parts = append(parts, removed.Count()+" removed")
+	}
+	if len(parts) > 0 {
+		c.Add("%s: %s", name, strings.Join(parts, ", "))
+	}
+}
+
+// given tells whether a file has members for the set.
+func (m Members) given() bool { return m.Prefixes != nil || m.Endpoints != nil }
+
+// without returns the members that other members are not.
+func (m Members) without(others Members) (rest Members) {
+	if m.Prefixes != nil {
+		rest.Prefixes = new(filterset.Prefixes)
+		rest.Prefixes.Add(m.Prefixes)
+		if others.Prefixes != nil {
+			rest.Prefixes.Remove(others.Prefixes)
+		}
+		return rest
+	}
+	rest.Endpoints = make(filterset.Endpoints)
+	for e, until := range m.Endpoints {
+		if _, ok := others.Endpoints[e]; !ok {
+			rest.Endpoints[e] = until
+		}
+	}
+	return rest
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lbstage
+
+import (
+	"fmt"
+	"slices"
+
+	"culvert/internal/lb"
+	"culvert/internal/lb/announce"
+	"culvert/internal/lb/lbplane"
+	"culvert/internal/stage"
+)
+
+// Changes implements stage.Differ.
+func (p *Plan) Changes(former stage.Plan) []string {
+	f, ok := former.(*Plan)
+	if !ok {
+		f = new(Plan)
+	}
+	var c stage.Changes
+	if p.file != nil && f.file != nil {
+		optionChanges(&c, &f.options, &p.options)
+		c.Value("lb.unclaimed:", or(f.file.Unclaimed, "reject"), or(p.file.Unclaimed, "reject"))
+		c.Value("lb.source4:", prefix(f.state.Source4), prefix(p.state.Source4))
+		c.Value("lb.source6:", prefix(f.state.Source6), prefix(p.state.Source6))
+		if p.otherSeed(f) {
+			c.Add("lb.seed changed: flows that are not in the flow table meet other backends")
+		}
+	}
+	for _, v := range p.state.VIPs {
+		at := slices.IndexFunc(f.state.VIPs, func(o lb.VIP) bool { return o.Service == v.Service })
+		if at < 0 {
+			c.Add("VIP %s added", v.Service)
+			continue
+		}
+		vipChanges(&c, &f.state.VIPs[at], &v)
+	}
+	for _, v := range f.state.VIPs {
+		if !slices.ContainsFunc(p.state.VIPs, func(o lb.VIP) bool { return o.Service == v.Service }) {
+			c.Add("VIP %s removed", v.Service)
+		}
+	}
+	bgpChanges(&c, f.bgp, p.bgp)
+	return c
+}
+
+func optionChanges(c *stage.Changes, was, is *lbplane.Options) {
+	for _, o := range []struct {
+		key     string
+		was, is any
+	}{
+		{"ring_size", was.RingSize, is.RingSize}, {"flows", was.Flows, is.Flows}, {"insert_rate", was.InsertRate, is.InsertRate},
+		{"vips", was.VIPs, is.VIPs}, {"backends", was.Backends, is.Backends}, {"tcp_timeout", was.IdleTCP, is.IdleTCP},
+		{"udp_timeout", was.IdleUDP, is.IdleUDP}, {"syn_timeout", was.IdleNew, is.IdleNew},
+	} {
+		c.Value("lb."+o.key+":", o.was, o.is)
+	}
+}
+
+func prefix(p interface {
+	IsValid() bool
+	String() string
+}) string {
+	if !p.IsValid() {
+		return ""
+	}
+	return p.String()
+}
+
+// otherSeed returns whether the rings would have another key than with the former plan.
+func (p *Plan) otherSeed(former *Plan) bool {
+	text, err := p.seedText()
+	if err != nil {
+		return false // CheckHost reports it
+	}
+	if former.options.Seed == ([6]uint32{}) { // it has not been started
+		return p.file.Seed != former.file.Seed
+	}
+	return text == "" || seedWords(text) != former.options.Seed
+}
+
+func vipChanges(c *stage.Changes, was, is *lb.VIP) {
+	name := fmt.Sprintf("VIP %s: ", is.Service)
+	c.Value(name+"hash", was.Hash, is.Hash)
+	c.Value(name+"on_failure", was.OnFailure, is.OnFailure)
+	c.Value(name+"quic_server_id", was.ServerID, is.ServerID)
+	c.Value(name+"quic_config", was.IDConfig, is.IDConfig)
+	c.Value(name+"vlans", was.VLANs, is.VLANs)
+	switch {
+	case was.Check == nil && is.Check != nil:
+		c.Add("%scheck %s added", name, is.Check.Type)
+	case was.Check != nil && is.Check == nil:
+		c.Add("%scheck removed", name)
+	case was.Check != nil:
+		checkChanges(c, name+"check ", was.Check, is.Check)
+	}
+	for _, b := range is.Backends {
+		at := slices.IndexFunc(was.Backends, func(o lb.Backend) bool { return o.Addr == b.Addr })
+		if at < 0 {
+			c.Add("%sbackend %s added", name, b.Addr)
+			continue
+		}
+		o, backend := was.Backends[at], fmt.Sprintf("%sbackend %s: ", name, b.Addr)
+		c.Value(backend+"weight", o.Weight, b.Weight)
+		c.Value(backend+"encapsulation", o.Encap, b.Encap)
+		c.Value(backend+"gue_port", o.GUEPort, b.GUEPort)
+		c.Value(backend+"server_id", o.ServerID, b.ServerID)
+	}
+	for _, b := range was.Backends {
+		if !slices.ContainsFunc(is.Backends, func(o lb.Backend) bool { return o.Addr == b.Addr }) {
+			c.Add("%sbackend %s removed", name, b.Addr)
+		}
+	}
+}
+
+func checkChanges(c *stage.Changes, name string, was, is *lb.Check) {
+	c.Value(name+"type", was.Type, is.Type)
+	c.Value(name+"port", was.Port, is.Port)
+	c.Value(name+"interval", was.Interval, is.Interval)
+	c.Value(name+"timeout", was.Timeout, is.Timeout)
+	c.Value(name+"rise", was.Rise, is.Rise)
+	c.Value(name+"fall", was.Fall, is.Fall)
+	c.Value(name+"path", was.Path, is.Path)
+	c.Value(name+"host", was.Host, is.Host)
+	c.Value(name+"status", was.Status, is.Status)
+	c.Hidden(name+"send", was.Send, is.Send)
+	c.Hidden(name+"expect", was.Expect, is.Expect)
+}
+
+// again is added to what a BGP session can only say at its beginning.
+const (
+	again    = " (its session begins again)"
+	allAgain = " (all sessions begin again)"
+)
+
+func bgpChanges(c *stage.Changes, was, is *announce.Options) {
+	if was == nil {
+		was = new(announce.Options)
+	}
+	if is == nil {
+		is = new(announce.Options)
+	}
+	if len(was.Neighbors) > 0 && len(is.Neighbors) > 0 {
+		sharedChanges(c, was, is)
+	}
+	for _, n := range is.Neighbors {
+		at := slices.IndexFunc(was.Neighbors, func(o announce.Neighbor) bool { return o.Address == n.Address })
+		if at < 0 {
+			c.Add("BGP neighbor %s added", n.Address)
+			continue
+		}
+		neighborChanges(c, &was.Neighbors[at], &n)
+	}
+	for _, n := range was.Neighbors {
+		if !slices.ContainsFunc(is.Neighbors, func(o announce.Neighbor) bool { return o.Address == n.Address }) {
+			c.Add("BGP neighbor %s removed", n.Address)
+		}
+	}
+}
+
+func sharedChanges(c *stage.Changes, was, is *announce.Options) {
+	of := func(o *announce.Options) *announce.Options {
+		all := *o
+		if all.HoldTime == 0 {
+			all.HoldTime = announce.DefaultHoldTime
+		}
+		return &all
+	}
+	was, is = of(was), of(is)
+	noted(c, allAgain, func(c *stage.Changes) {
+		c.Value("lb.bgp.asn:", was.ASN, is.ASN)
+		c.Value("lb.bgp.router_id:", was.RouterID, is.RouterID)
+		c.Value("lb.bgp.hold_time:", was.HoldTime, is.HoldTime)
+		c.Value("lb.bgp.graceful_restart:", was.GracefulRestart, is.GracefulRestart)
+	})
+	c.Value("lb.bgp.communities:", communities(was.Communities), communities(is.Communities))
+	c.Value("lb.bgp.med:", was.MED, is.MED)
+}
+
+// communities returns communities as they are in a file.
+func communities(all []uint32) (texts []string) {
+	for _, one := range all {
+		texts = append(texts, fmt.Sprintf("%d:%d", one>>16, one&0xffff))
+	}
+	return texts
+}
+
+func neighborChanges(c *stage.Changes, was, is *announce.Neighbor) {
+	name := fmt.Sprintf("BGP neighbor %s: ", is.Address)
+	noted(c, again, func(c *stage.Changes) {
+		c.Value(name+"asn", was.ASN, is.ASN)
+		c.Value(name+"local_address", prefix(was.LocalAddress), prefix(is.LocalAddress))
+		c.Hidden(name+"password", was.Password, is.Password)
+		c.Value(name+"multihop", was.Multihop, is.Multihop)
+		c.Value(name+"ttl_security", was.TTLSecurity, is.TTLSecurity)
+	})
+	c.Value(name+"next_hop4", prefix(was.NextHop4), prefix(is.NextHop4))
+	c.Value(name+"next_hop6", prefix(was.NextHop6), prefix(is.NextHop6))
+}
+
+// noted adds a note to the lines that changes adds.
+func noted(c *stage.Changes, note string, changes func(*stage.Changes)) {
+	var lines stage.Changes
+	changes(&lines)
+	for _, line := range lines {
+		c.Add("%s%s", line, note)
+	}
+}
