@@ -41,6 +41,8 @@ type bfdMirror struct {
 	logged []bool
 	// logDownAt is when the log names the links that have never been up, zero once it has.
 	logDownAt time.Time
+	// former has the states of links in the log by their addresses, from an earlier mirror.
+	former map[linkKey]linkState
 	// gates are those of the links that have one. setSession writes a session to the fast path, and sessions holds what
 	// was written.
 	gates      map[int]*bfdGate
@@ -81,6 +83,19 @@ func newBFDMirror(r *Router, source control.ObservableDataplane, adopted bool,
 		m.settled = time.Now().Add(bfdSettle)
 	}
 	return m
+}
+
+// follow keeps states that former, which may be nil, has written to the log from being written there again.
+func (m *bfdMirror) follow(former *bfdMirror) {
+	if former == nil {
+		return
+	}
+	m.former = make(map[linkKey]linkState)
+	for i, l := range former.router.Datapath.Links {
+		if former.logged[i] {
+			m.former[linkKey{l.Local, l.Remote}] = former.written[i]
+		}
+	}
 }
 
 // run mirrors until ctx ends. The links keep the state that they have then.
@@ -150,8 +165,12 @@ func (m *bfdMirror) logState(link int) {
 	if !m.router.BFD[link] {
 		return
 	}
-	m.logged[link] = true
 	l := m.router.Datapath.Links[link]
+	first := !m.logged[link]
+	m.logged[link] = true
+	if first && m.former[linkKey{l.Local, l.Remote}] == m.written[link] {
+		return
+	}
 	if m.written[link] == linkUp {
 		m.info("Link up by BFD", "link", l.Name, "remote", l.Remote)
 	} else {

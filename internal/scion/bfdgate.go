@@ -76,6 +76,16 @@ type bfdGate struct {
 	dropped               [bfdCauses]atomic.Uint64
 }
 
+// follow makes the gate go on where the former gate of its link has stopped, which sees no packets any more.
+func (g *bfdGate) follow(former *bfdGate) {
+	g.remoteDisc.Store(former.remoteDisc.Load())
+	g.staleSince.Store(former.staleSince.Load())
+	g.staleLast.Store(former.staleLast.Load())
+	for cause := range g.dropped {
+		g.dropped[cause].Store(former.dropped[cause].Load())
+	}
+}
+
 // bfdAt returns the offset of the BFD packet in a SCION packet, and whether extension headers stand in front of it. It
 // finds every BFD packet that the reference finds: the reference accepts fewer chains of extension headers.
 func bfdAt(raw []byte) (at int, behindHeaders, ok bool) {

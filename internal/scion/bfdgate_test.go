@@ -444,8 +444,9 @@ func TestGatedSibling(t *testing.T) {
 	own, sibling := r.Datapath.Links[0].Local, netip.MustParseAddrPort("127.0.0.77:30042")
 	r.Datapath.Links = append(r.Datapath.Links, scionplane.Link{Name: "sibling", Scope: scionplane.ScopeSibling, Local: own, Remote: sibling})
 	c := scionrouter.NewConnector(r.Config.Router, r.Config.Features)
-	gates, err := gateSessions(c, r)
+	underlay, err := gateSessions(c, r, nil)
 	check(t, err)
+	gates := underlay.gates
 	ia, host := r.Control.IA, addr.HostIP(own.Addr())
 	check(t, c.CreateIACtx(ia))
 	check(t, c.SetKey(ia, 0, r.Key[:]))

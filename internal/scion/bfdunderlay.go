@@ -3,84 +3,194 @@
 package scion
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"reflect"
-	"unsafe"
+	"slices"
+	"time"
 
 	"github.com/gopacket/gopacket/layers"
 	"github.com/scionproto/scion/private/underlay/conn"
 	scionrouter "github.com/scionproto/scion/router"
 	"github.com/scionproto/scion/router/bfd"
+
+	"culvert/internal/scion/handover"
+	"culvert/internal/scion/scionplane"
 )
 
-// gatedUnderlay is the reference's UDP/IP underlay with a gate at the socket of each link that has a BFD session.
+// gatedUnderlay is the reference's UDP/IP underlay with a tap at the socket of each link, and a gate for each BFD session. Links
+// that the former data plane has too get its sockets and sessions.
 type gatedUnderlay struct {
 	scionrouter.UnderlayProvider
 	router *Router
-	// gates are those of the links, by the link's index in Config.Links.
+	// former are the links of the data plane that this one follows, nil for none.
+	former map[linkKey]*coreLink
+	// links are those that were made, gates those among them with a session by their index in Config.Links.
+	links map[linkKey]*coreLink
 	gates map[int]*bfdGate
 	// session is the session of the link that is being made, nil for a link without BFD.
-	session *bfd.Session
+	session *handover.Session
+
+	// started is closed once the data plane runs. It has given pool and queues by then.
+	started chan struct{}
+	pool    scionrouter.PacketPool
+	queues  []chan *scionrouter.Packet
 }
 
-// gateSessions puts gates into a data plane that has no links yet, and returns the map that they will be in. The
-// reference does not export its underlays, so this reads the unexported field. The error is about a version of the
-// reference without that field.
-func gateSessions(c *scionrouter.Connector, r *Router) (map[int]*bfdGate, error) {
-	f := reflect.ValueOf(&c.DataPlane).Elem().FieldByName("underlays")
-	if !f.IsValid() || f.Type() != reflect.TypeFor[map[string]scionrouter.UnderlayProvider]() {
-		return nil, errors.New("this version of the reference router does not let its BFD sessions be guarded")
+// linkKey identifies a link by the addresses of its socket. The internal link has no remote address.
+type linkKey struct{ local, remote netip.AddrPort }
+
+// coreLink is a link of a data plane.
+type coreLink struct {
+	link scionrouter.Link
+	tap  *handover.Tap
+	// shared says that the socket was the former data plane's.
+	shared bool
+	// session and gate are nil without BFD. made is the session that the data plane has made for itself. It differs from
+	// session if the former data plane's session goes on.
+	session, made *handover.Session
+	gate          *bfdGate
+	bfd           bfdConfig
+	// moved says that the session goes on in the next data plane.
+	moved bool
+}
+
+// bfdConfig is what a session cannot change while it runs.
+type bfdConfig struct {
+	mult      layers.BFDDetectMultiplier
+	send, get time.Duration
+	neighbor  uint64
+}
+
+// gateSessions puts an underlay with gates into a data plane that has no links yet. The reference does not export its
+// underlays, so this reads the unexported field. The error is about a version of the reference without that field.
+func gateSessions(c *scionrouter.Connector, r *Router, former map[linkKey]*coreLink) (*gatedUnderlay, error) {
+	underlays, err := handover.Unexported[map[string]scionrouter.UnderlayProvider](&c.DataPlane, "underlays")
+	if err != nil {
+		return nil, err
 	}
-	underlays := *(*map[string]scionrouter.UnderlayProvider)(unsafe.Pointer(f.UnsafeAddr()))
-	u := &gatedUnderlay{UnderlayProvider: underlays["udpip"], router: r, gates: map[int]*bfdGate{}}
+	u := &gatedUnderlay{UnderlayProvider: (*underlays)["udpip"], router: r, former: former, links: map[linkKey]*coreLink{},
+		gates: map[int]*bfdGate{}, started: make(chan struct{})}
 	u.SetConnOpener(u)
-	underlays["udpip"] = u
-	return u.gates, nil
+	(*underlays)["udpip"] = u
+	return u, nil
+}
+
+// Start implements scionrouter.UnderlayProvider.
+func (u *gatedUnderlay) Start(ctx context.Context, pool scionrouter.PacketPool, queues []chan *scionrouter.Packet) {
+	u.pool, u.queues = pool, queues
+	u.UnderlayProvider.Start(ctx, pool, queues)
+	close(u.started)
+}
+
+// NewInternalLink implements scionrouter.UnderlayProvider.
+func (u *gatedUnderlay) NewInternalLink(local string, qSize int, metrics *scionrouter.InterfaceMetrics) (scionrouter.Link, error) {
+	link, err := u.UnderlayProvider.NewInternalLink(local, qSize, metrics)
+	return u.made(link, err, local, "")
 }
 
 // NewExternalLink implements scionrouter.UnderlayProvider.
 func (u *gatedUnderlay) NewExternalLink(qSize int, session *bfd.Session, local, remote string, ifID uint16,
 	metrics *scionrouter.InterfaceMetrics) (scionrouter.Link, error) {
 
-	u.session = session
-	defer func() { u.session = nil }()
-	return u.UnderlayProvider.NewExternalLink(qSize, session, local, remote, ifID, metrics)
+	session = u.begin(session, local, remote)
+	link, err := u.UnderlayProvider.NewExternalLink(qSize, session, local, remote, ifID, metrics)
+	return u.made(link, err, local, remote)
 }
 
 // NewSiblingLink implements scionrouter.UnderlayProvider.
 func (u *gatedUnderlay) NewSiblingLink(qSize int, session *bfd.Session, local, remote string,
 	metrics *scionrouter.InterfaceMetrics) (scionrouter.Link, error) {
 
-	u.session = session
-	defer func() { u.session = nil }()
-	return u.UnderlayProvider.NewSiblingLink(qSize, session, local, remote, metrics)
+	if l := u.links[keyOf(local, remote)]; l != nil {
+		return l.link, nil // of another interface of the sibling
+	}
+	session = u.begin(session, local, remote)
+	link, err := u.UnderlayProvider.NewSiblingLink(qSize, session, local, remote, metrics)
+	return u.made(link, err, local, remote)
+}
+
+func keyOf(local, remote string) linkKey {
+	parse := func(text string) netip.AddrPort {
+		a, _ := netip.ParseAddrPort(text) // LoadTopology has parsed it
+		return unmap(a)
+	}
+	return linkKey{parse(local), parse(remote)}
+}
+
+// begin notes the session of the link that is made next, and returns the one that the link gets: the former data plane's if the
+// link has one that can go on.
+func (u *gatedUnderlay) begin(session *bfd.Session, local, remote string) *bfd.Session {
+	if session == nil {
+		u.session = nil
+		return nil
+	}
+	u.session = handover.NewSession(session)
+	if f := u.former[keyOf(local, remote)]; f != nil && f.session != nil && f.bfd == u.config(session, keyOf(local, remote)) {
+		return f.session.Session
+	}
+	return session
+}
+
+// config returns what a session of a link cannot change.
+func (u *gatedUnderlay) config(s *bfd.Session, key linkKey) bfdConfig {
+	c := bfdConfig{mult: s.DetectMult, send: s.DesiredMinTxInterval, get: s.RequiredMinRxInterval}
+	for _, l := range u.router.Datapath.Links {
+		if (linkKey{l.Local, l.Remote}) == key {
+			c.neighbor = l.NeighborIA
+		}
+	}
+	return c
+}
+
+// made completes the link that was just made. If that has failed, nothing of it stays.
+func (u *gatedUnderlay) made(link scionrouter.Link, err error, local, remote string) (scionrouter.Link, error) {
+	u.session = nil
+	if l := u.links[keyOf(local, remote)]; l != nil && err == nil {
+		l.link = link
+	}
+	return link, err
 }
 
 // UDPCanReuseLocal gives each sibling link a socket of its own, as without gates.
 func (u *gatedUnderlay) UDPCanReuseLocal() bool { return conn.UDPCanReuseLocal() }
 
-// Open opens the socket of a link, behind a gate if the link has a session.
+// Open opens the socket of a link, or takes the former data plane's, behind a gate if the link has a session.
 func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (scionrouter.BatchConn, error) {
-	c, err := conn.New(local, remote, cfg)
-	if err != nil || u.session == nil {
-		return c, err
-	}
-	for i, l := range u.router.Datapath.Links {
-		if l.Remote != unmap(remote) {
-			continue
+	key := linkKey{unmap(local), unmap(remote)}
+	l := &coreLink{made: u.session, session: u.session}
+	former := u.former[key]
+	if former != nil {
+		l.tap, l.shared = former.tap.Another(), true
+	} else {
+		var err error
+		if l.tap, err = handover.Open(local, remote, cfg); err != nil {
+			return nil, err
 		}
-		local := discriminator(u.router.Key, l.Local, l.Remote)
-		u.session.LocalDiscriminator = layers.BFDDiscriminator(local)
-		g := &bfdGate{link: l.Name, remote: l.Remote, localDisc: local, up: u.session.IsUp, refuseExtensions: u.router.Datapath.BFDMinTTL > 0}
-		u.gates[i] = g
-		return &gatedConn{BatchConn: c, gate: g}, nil
 	}
-	_ = c.Close()
-	return nil, errors.New("no link to " + remote.String() + " in the configuration")
+	u.links[key] = l
+	if u.session == nil {
+		return l.tap, nil
+	}
+	i := slices.IndexFunc(u.router.Datapath.Links, func(l scionplane.Link) bool { return l.Remote == key.remote })
+	if i < 0 {
+		return nil, errors.New("no link to " + remote.String() + " in the configuration")
+	}
+	link := u.router.Datapath.Links[i]
+	l.bfd = u.config(u.session.Session, key)
+	disc := discriminator(u.router.Key, link.Local, link.Remote)
+	if former != nil && former.session != nil && former.bfd == l.bfd {
+		l.session, disc = former.session, former.gate.localDisc // also if the key is another now
+	} else {
+		u.session.LocalDiscriminator = layers.BFDDiscriminator(disc)
+	}
+	l.gate = &bfdGate{link: link.Name, remote: link.Remote, localDisc: disc, up: l.session.IsUp,
+		refuseExtensions: u.router.Datapath.BFDMinTTL > 0}
+	u.gates[i] = l.gate
+	return &gatedConn{BatchConn: l.tap, gate: l.gate}, nil
 }
 
 // discriminator returns the local discriminator of a session, never 0. It is derived from the AS's key, so that nobody

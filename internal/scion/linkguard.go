@@ -27,11 +27,17 @@ type linkGuard struct {
 	filter *scionplane.SocketGuard
 	// bound has the device that the socket of each link is bound to, 0 for none.
 	bound []int
+	// waiting are the file descriptors of sockets that have a former guard's filter until takeOver.
+	waiting []int
+	// before has what former guards have counted for the links of the same names.
+	before []scionplane.SocketDrops
 }
 
-// guardLinks puts the filter on the sockets of all links. It drops every datagram until a gate sets the interfaces.
-func guardLinks(r *Router) (*linkGuard, error) {
-	g := &linkGuard{router: r, bound: make([]int, len(r.Datapath.Links))}
+// guardLinks puts the filter on the sockets of all links. It drops every datagram until a gate sets the interfaces. Sockets of a
+// former data plane keep that one's filter until takeOver.
+func guardLinks(r *Router, sockets map[linkKey]*coreLink) (*linkGuard, error) {
+	n := len(r.Datapath.Links)
+	g := &linkGuard{router: r, bound: make([]int, n), before: make([]scionplane.SocketDrops, n)}
 	filter, err := scionplane.NewSocketGuard(r.Datapath)
 	if errors.Is(err, os.ErrPermission) {
 		return g, guardSockets(r.Control.IA, r.Datapath.BFDMinTTL, r.Sockets())
@@ -40,15 +46,59 @@ func guardLinks(r *Router) (*linkGuard, error) {
 		return nil, err
 	}
 	g.filter = filter
-	if err := g.addSockets(); err != nil {
+	if err := g.addSockets(sockets); err != nil {
 		filter.Close()
 		return nil, err
 	}
 	return g, nil
 }
 
+// takeOver puts the filter on the sockets that were former's, and goes on with its counts.
+func (g *linkGuard) takeOver(former *linkGuard) {
+	for _, fd := range g.waiting {
+		if err := g.filter.Attach(fd); err != nil {
+			log.Error("A socket of the slow path keeps its former filter", "err", err)
+		}
+	}
+	g.waiting = nil
+	if former.filter == nil {
+		return
+	}
+	drops, err := former.drops()
+	if err != nil {
+		log.Error("What sockets have dropped so far is missing from the metrics", "err", err)
+		return
+	}
+	for i, l := range g.router.Datapath.Links {
+		if f := slices.IndexFunc(former.router.Datapath.Links, func(f scionplane.Link) bool { return f.Name == l.Name }); f >= 0 {
+			g.before[i] = drops[f]
+		}
+	}
+}
+
+// close closes the filter. It stays on sockets that stay open.
+func (g *linkGuard) close() {
+	if g.filter != nil {
+		g.filter.Close()
+	}
+}
+
+// drops returns what was dropped for each link, by former guards too.
+func (g *linkGuard) drops() ([]scionplane.SocketDrops, error) {
+	drops, err := g.filter.Drops()
+	if err != nil {
+		return nil, err
+	}
+	for i, b := range g.before {
+		drops[i].Interface += b.Interface
+		drops[i].Service += b.Service
+		drops[i].BFD += b.BFD
+	}
+	return drops, nil
+}
+
 // addSockets puts the filter on the socket of each link and notes the devices that they are bound to.
-func (g *linkGuard) addSockets() error {
+func (g *linkGuard) addSockets(sockets map[linkKey]*coreLink) error {
 	links := g.router.Datapath.Links
 	guarded := make([]bool, len(links))
 	err := eachUDPSocket(func(fd int, at netip.AddrPort) error {
@@ -62,6 +112,10 @@ func (g *linkGuard) addSockets() error {
 		guarded[link] = true
 		if index, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX); err == nil {
 			g.bound[link] = index
+		}
+		if s := sockets[linkKey{links[link].Local, links[link].Remote}]; s != nil && s.shared {
+			g.waiting = append(g.waiting, fd)
+			return g.filter.Expect(fd, link)
 		}
 		return g.filter.Add(fd, link)
 	})
@@ -99,6 +153,12 @@ const (
 // watch updates the gate and logs drops until ctx ends.
 func (g *linkGuard) watch(ctx context.Context, gate *gate) {
 	var watch socketWatch
+	if g.filter != nil {
+		if drops, err := g.drops(); err == nil {
+			watch.look(g.router.Datapath.Links, drops, time.Now(), func(string, ...any) {}) // the log has had these
+			clear(watch.quiet)
+		}
+	}
 	failed := false
 	every(ctx, gatePeriod, func() {
 		gate.retry()
@@ -108,7 +168,7 @@ func (g *linkGuard) watch(ctx context.Context, gate *gate) {
 		}
 		failed = err != nil
 		if g.filter != nil {
-			if drops, err := g.filter.Drops(); err == nil { // the metrics report the error
+			if drops, err := g.drops(); err == nil { // the metrics report the error
 				watch.look(g.router.Datapath.Links, drops, time.Now(), log.Info)
 			}
 		}
@@ -170,7 +230,7 @@ func (g *linkGuard) Describe(ch chan<- *prometheus.Desc) { ch <- socketDropsDesc
 
 // Collect implements prometheus.Collector.
 func (g *linkGuard) Collect(ch chan<- prometheus.Metric) {
-	drops, err := g.filter.Drops()
+	drops, err := g.drops()
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(socketDropsDesc, err)
 		return

@@ -9,11 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/trust"
+	"culvert/internal/scion/handover"
 	"culvert/internal/scion/scionplane"
 )
 
 // Lock keeps a second process from running the same router in a network namespace.
 type Lock = trust.Lock
+
+// sharedLock is a lock that several configurations of a router hold, one of which follows the other.
+type sharedLock struct {
+	lock    *Lock
+	holders handover.Holders
+}
+
+func newSharedLock(l *Lock) *sharedLock {
+	s := &sharedLock{lock: l}
+	return s.hold()
+}
+
+func (s *sharedLock) hold() *sharedLock {
+	s.holders.Hold()
+	return s
+}
 
 // TakeLock takes the lock of the router called id in the current network namespace. If another process holds it, the
 // error names that process.

@@ -43,7 +43,8 @@ type linkMetrics struct {
 	outPackets, outBytes          [stats.TrafficTypes][stats.SizeClasses]prometheus.Counter
 }
 
-func newCounterSync(r *Router, m *scionrouter.Metrics, source FastPathCounters) (*counterSync, error) {
+// newCounterSync makes a counterSync that begins now or, for links in before, with the counts by their names there.
+func newCounterSync(r *Router, m *scionrouter.Metrics, source FastPathCounters, before map[string]stats.LinkCounters) (*counterSync, error) {
 	start, err := source.LinkCounters()
 	if err != nil {
 		return nil, fmt.Errorf("reading the fast path's counters: %w", err)
@@ -52,10 +53,24 @@ func newCounterSync(r *Router, m *scionrouter.Metrics, source FastPathCounters) 
 		return nil, fmt.Errorf("the fast path counts %d links, the configuration has %d", len(start), len(r.Datapath.Links))
 	}
 	s := &counterSync{source: source, last: start}
-	for i := range r.Datapath.Links {
+	for i, l := range r.Datapath.Links {
 		s.links = append(s.links, newLinkMetrics(m, r.linkLabels(i)))
+		if counts, ok := before[l.Name]; ok {
+			s.last[i] = counts
+		}
 	}
 	return s, nil
+}
+
+// counted returns the counts that are in the metrics, by the links' names.
+func (s *counterSync) counted(r *Router) map[string]stats.LinkCounters {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := make(map[string]stats.LinkCounters)
+	for i, l := range r.Datapath.Links {
+		counts[l.Name] = s.last[i]
+	}
+	return counts
 }
 
 // linkLabels returns the labels that the reference puts on a link's metrics.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,48 +31,83 @@ import (
 // serviceName is the reference router's name in its log.
 const serviceName = "SCION Router"
 
-// prepare takes the router's lock, and opens and checks all that the router needs but the data plane.
-func (p *plan) prepare(ctx context.Context) (_ *fastPath, err error) {
+// prepare takes the router's lock, and opens and checks all that the router needs but the data plane. What former has, which may
+// be nil, is taken over in Serve.
+func (p *plan) prepare(ctx context.Context, former *fastPath) (_ *fastPath, err error) {
 	r := p.router
-	signal.Ignore(syscall.SIGHUP) // as the reference does
 	if err := r.loadKeys(true); err != nil {
 		return nil, err
 	}
 	if _, err := r.Interfaces(); err != nil {
 		return nil, err
 	}
-	f := &fastPath{plan: p, found: make(map[int]nexthop.NextHop)}
+	f := &fastPath{plan: p, former: former, found: make(map[int]nexthop.NextHop)}
 	defer func() {
 		if err != nil {
 			_ = f.Close()
 		}
 	}()
-	if f.lock, err = claim(ctx, r); err != nil {
-		return nil, err
+	same := false
+	if former == nil {
+		signal.Ignore(syscall.SIGHUP) // as the reference does
+		lock, err := claim(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		f.lock = newSharedLock(lock)
+		if err := startLog(r); err != nil {
+			return nil, err
+		}
+		env.StartupVersion = version.WithSCION()
+		exportIdentity(r.ID())
+	} else {
+		f.lock = former.lock.hold()
+		same = p.sameCore(former.plan)
+		if err := checkSockets(r, 0); err != nil {
+			return nil, err
+		}
 	}
-	if err := startLog(r); err != nil {
-		return nil, err
+	var slow *SlowPath
+	if former != nil {
+		slow = former.slow
 	}
-	env.StartupVersion = version.WithSCION()
-	exportIdentity(r.ID())
-	if f.slow, err = NewSlowPath(r); err != nil {
+	if f.slow, err = newSlowPath(r, slow, same); err != nil {
 		return nil, err
 	}
 	f.slow.debugHTTP = p.file.DebugHTTP
-	f.gate = newGate(r, p.file.Loose(), log.Info, log.Error)
-	ctx, f.cancel = context.WithCancel(ctx)
-	if f.resolver, err = nexthop.New(ctx, resolverOptions()); err != nil {
-		return nil, err
+	if former != nil && p.ServedBy(former) {
+		return f, nil // it may not be needed
 	}
-	return f, f.slow.guard.follow(ctx, f.gate, f.resolver)
+	return f, f.follow(ctx)
+}
+
+// follow starts following routes, unless that has been done.
+func (f *fastPath) follow(ctx context.Context) (err error) {
+	if f.resolver != nil {
+		return nil
+	}
+	f.gate = newGate(f.router, f.file.Loose(), log.Info, log.Error)
+	if f.former != nil {
+		f.gate.warned = f.former.gate.warned
+	}
+	// The resolver outlives ctx, which may be that of the start alone.
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f.cancel = cancel
+	defer context.AfterFunc(ctx, cancel)()
+	if f.resolver, err = nexthop.New(lasting, resolverOptions()); err != nil {
+		return err
+	}
+	return f.slow.guard.follow(lasting, f.gate, f.resolver)
 }
 
 // serveSlow serves without a fast path until ctx ends.
 func (f *fastPath) serveSlow(ctx context.Context) error {
-	logStart(f.router)
-	defer env.LogAppStopped(serviceName, f.router.ID())
-	f.gate.openLog()
-	log.Info("All underlay addresses are on loopback: every packet takes the slow path")
+	if err := f.follow(ctx); err != nil {
+		return err
+	}
+	if f.begin() {
+		log.Info("All underlay addresses are on loopback: every packet takes the slow path")
+	}
 	go f.slow.guard.watch(ctx, f.gate)
 	return f.slow.Serve(ctx, nil, nil)
 }
@@ -107,7 +143,9 @@ func exportIdentity(id string) {
 // fastPath updates an attached data plane when keys, neighbors or BFD sessions change.
 type fastPath struct {
 	*plan
-	lock     *Lock
+	// former is the one that this one follows, until it serves.
+	former   *fastPath
+	lock     *sharedLock
 	slow     *SlowPath
 	resolver *nexthop.Resolver
 	cancel   context.CancelFunc // of the resolver
@@ -116,6 +154,11 @@ type fastPath struct {
 	gate     *gate
 	hosts    *hostTable
 	ports    ports
+	mirror   *bfdMirror
+	// inst is the data plane, nil in tests with another one. serves is set from the first Serve on, failed after one that has
+	// returned an error.
+	inst           *datapath.Instance
+	serves, failed bool
 
 	linkMu sync.Mutex
 	// found has the last next hop of each link, also if the fast path is not attached to its device.
@@ -126,39 +169,78 @@ type fastPath struct {
 func (f *fastPath) Part() datapath.Part { return scionplane.NewPart(f.router.Datapath) }
 
 // Commit implements stage.Prepared. It runs after rest, because an earlier program uses the same map of keys.
-func (f *fastPath) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
+func (f *fastPath) Commit(ctx context.Context, inst *datapath.Instance, rest func() error) error {
 	if err := rest(); err != nil {
 		return err
 	}
-	return f.commit(plane{scionplane.Of(inst)})
+	if f.former != nil && f.former.inst == inst && f.ServedBy(f.former) {
+		return nil // that one goes on
+	}
+	f.inst = inst
+	return f.commit(ctx, plane{scionplane.Of(inst)})
 }
 
 // commit loads the key and starts following the far ends of all links.
-func (f *fastPath) commit(plane DataPlane) (err error) {
+func (f *fastPath) commit(ctx context.Context, plane DataPlane) (err error) {
+	if err := f.follow(ctx); err != nil {
+		return err
+	}
 	f.plane = plane
 	f.journal = newJournal(f.router, f.plane)
-	f.hosts, err = f.follow(resolverTracker{f.resolver})
+	f.hosts, err = f.followLinks(resolverTracker{f.resolver})
 	return err
 }
 
+// begin has the work begin, which a former one may have done until now, and writes that to the log. It tells whether there was
+// none. Further calls do nothing.
+func (f *fastPath) begin() (first bool) {
+	if f.serves {
+		return false
+	}
+	f.serves = true
+	former := f.former
+	f.former = nil
+	f.slow.begin()
+	f.gate.openLog()
+	if former == nil {
+		logStart(f.router)
+		return true
+	}
+	changeLog(former.router, f.router)
+	if changes := f.Changes(former.plan); len(changes) > 0 {
+		log.Info("Router goes on with a changed configuration", "changes", strings.Join(changes, "; "))
+	}
+	f.mirror = former.mirror
+	return false
+}
+
 // Serve implements stage.Prepared. After it has returned, the fast path goes on with the last state.
-func (f *fastPath) Serve(parent context.Context, ready func()) error {
+func (f *fastPath) Serve(parent context.Context, ready func()) (err error) {
 	defer log.Flush()
 	defer log.HandlePanic()
+	defer func() {
+		f.failed = err != nil
+		if !succeeded(parent) {
+			env.LogAppStopped(serviceName, f.router.ID())
+		}
+	}()
 	if f.plane == nil {
 		ready()
 		return f.serveSlow(parent)
 	}
-	logStart(f.router)
-	defer env.LogAppStopped(serviceName, f.router.ID())
-	f.gate.openLog()
-	f.journal.start()
+	newPlane := f.former == nil || f.former.inst != f.inst
+	adopted := f.plane.Adopted() || f.former != nil
+	if again := f.serves; f.begin() || newPlane && !again {
+		f.journal.start()
+	}
 	var extra prometheus.Collector
 	if source, ok := f.plane.(stats.PortSource); ok {
 		extra = stats.NewCollector(source)
 	}
-	mirror := newBFDMirror(f.router, f.slow.connector, f.plane.Adopted(), f.plane.SetLinkUp)
+	mirror := newBFDMirror(f.router, f.slow.connector, adopted, f.plane.SetLinkUp)
 	mirror.mirrorSessions(f.slow.gates, f.plane.SetLinkBFD)
+	mirror.follow(f.mirror)
+	f.mirror = mirror
 	g, ctx := errgroup.WithContext(parent)
 	g.Go(func() error { mirror.run(ctx); return nil })
 	g.Go(func() error { every(ctx, portsPeriod, func() { f.followPorts(f.hosts) }); return nil })
@@ -177,7 +259,7 @@ func (f *fastPath) Serve(parent context.Context, ready func()) error {
 // Settle implements stage.Prepared.
 func (f *fastPath) Settle(context.Context) error { return nil }
 
-// Close implements stage.Prepared.
+// Close implements stage.Prepared. What another one has taken over goes on.
 func (f *fastPath) Close() error {
 	if f.cancel != nil {
 		f.cancel()
@@ -188,8 +270,8 @@ func (f *fastPath) Close() error {
 	if f.slow != nil {
 		f.slow.Close()
 	}
-	if f.lock != nil {
-		return f.lock.Release()
+	if f.lock != nil && f.lock.holders.Drop() {
+		return f.lock.lock.Release()
 	}
 	return nil
 }
@@ -200,8 +282,8 @@ func resolverOptions() nexthop.Options {
 	return nexthop.Options{Kernel: true, OnError: func(err error) { errors.log("Following neighbors", "err", err) }}
 }
 
-// follow loads the key and starts following the far ends of all links.
-func (f *fastPath) follow(t tracker) (*hostTable, error) {
+// followLinks loads the key and starts following the far ends of all links.
+func (f *fastPath) followLinks(t tracker) (*hostTable, error) {
 	for _, name := range f.interfaces {
 		intf, err := net.InterfaceByName(name)
 		if err != nil {

@@ -70,7 +70,7 @@ func runOn(ctx context.Context, file Table, attach func(r *Router, interfaces []
 	if err != nil {
 		return err
 	}
-	f, err := p.prepare(ctx)
+	f, err := p.prepare(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func runOn(ctx context.Context, file Table, attach func(r *Router, interfaces []
 	if err != nil {
 		return err
 	}
-	if err := f.commit(plane); err != nil {
+	if err := f.commit(ctx, plane); err != nil {
 		return err
 	}
 	return f.Serve(ctx, func() {})

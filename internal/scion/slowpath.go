@@ -13,15 +13,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/scionproto/scion/pkg/log"
-	scionrouter "github.com/scionproto/scion/router"
-	"github.com/scionproto/scion/router/control"
-	// The reference data plane finds its UDP/IP underlay by registration.
-	_ "github.com/scionproto/scion/router/underlayproviders/udpip"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"culvert/internal/httpserve"
+	"culvert/internal/scion/handover"
 	"culvert/internal/scion/scionplane"
+	"culvert/internal/stage"
+	"culvert/internal/stats"
 )
 
 // counterPeriod is how often the fast path's counters are added to the metrics between two scrapes.
@@ -30,44 +28,46 @@ const counterPeriod = time.Second
 // SlowPath is the reference router's data plane in this process, with its HTTP endpoints. It owns
 // the UDP sockets and answers every packet that the fast path passes up.
 type SlowPath struct {
-	router    *Router
-	connector *scionrouter.Connector
+	*core
+	router *Router
+	// former is the slow path that this one follows, nil for none.
+	former *SlowPath
 	// debugHTTP lets HTTP serve the profiler and change the log level.
 	debugHTTP bool
-	// gates has the gate of each link that BFD watches.
-	gates map[int]*bfdGate
-	// metrics and api are the listeners for HTTP, nil if the TOML file sets no address for them.
-	metrics, api net.Listener
-	guard        *linkGuard
+	// metrics and api serve HTTP. They are nil if the TOML file sets no address for them.
+	metrics, api *handover.Endpoint
+	// counted has those of the fast path's counts that are in the metrics, by the names of links.
+	counted map[string]stats.LinkCounters
 }
 
 // NewSlowPath opens the router's UDP and HTTP sockets in the current network namespace and
 // configures the data plane. Packets wait in the sockets until Serve.
-func NewSlowPath(r *Router) (*SlowPath, error) {
-	if r.Key == nil {
-		return nil, errors.New("the slow path needs the AS master keys: put master0.key and master1.key into keys/")
-	}
-	s := &SlowPath{router: r}
-	var err error
-	if s.metrics, err = listen(r, fieldMetrics, r.Config.Metrics.Prometheus); err != nil {
+func NewSlowPath(r *Router) (*SlowPath, error) { return newSlowPath(r, nil, false) }
+
+// newSlowPath is NewSlowPath for a slow path that follows another one, which goes on until Serve. With same set the former's data
+// plane is what r asks for, and goes on after that, too.
+func newSlowPath(r *Router, former *SlowPath, same bool) (_ *SlowPath, err error) {
+	s := &SlowPath{router: r, former: former}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if s.metrics, err = s.listen(fieldMetrics, r.Config.Metrics.Prometheus); err != nil {
 		return nil, err
 	}
-	if s.api, err = listen(r, fieldAPI, r.Config.API.Addr); err != nil {
-		s.closeListeners()
+	if s.api, err = s.listen(fieldAPI, r.Config.API.Addr); err != nil {
 		return nil, err
 	}
-	s.connector = scionrouter.NewConnector(r.Config.Router, r.Config.Features)
-	if s.gates, err = gateSessions(s.connector, r); err != nil {
-		s.closeListeners()
-		return nil, err
+	switch {
+	case former == nil:
+		s.core, err = newCore(r, nil)
+	case same:
+		s.core = former.core.hold()
+	default:
+		s.core, err = newCore(r, former.core)
 	}
-	// IACtx.Configure does the same, but its error contains a dump of the configuration.
-	if err := control.ConfigDataplane(s.connector, r.Control); err != nil {
-		s.closeListeners()
-		return nil, socketError(r, err)
-	}
-	if s.guard, err = guardLinks(r); err != nil {
-		s.closeListeners()
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -94,19 +94,38 @@ func socketError(r *Router, err error) error {
 	return fmt.Errorf("opening the sockets of router %s: %s", r.ID(), text)
 }
 
-// listen listens on a TCP address of the TOML file. It returns nil if the address is not set.
-func listen(r *Router, field, address string) (net.Listener, error) {
+// listen listens on a TCP address of the TOML file, or takes over the listener of the former slow path. It returns nil if the
+// address is not set.
+func (s *SlowPath) listen(field, address string) (*handover.Endpoint, error) {
 	if address == "" {
 		return nil, nil
+	}
+	if s.former != nil {
+		for _, e := range s.former.endpoints() {
+			if e.Address == address && e.Open() {
+				e.Hold()
+				return e, nil
+			}
+		}
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, badField(r.Path)(field, "%w: stop the process that has it ('ss -tlnp') or write another port", err)
+			return nil, badField(s.router.Path)(field, "%w: stop the process that has it ('ss -tlnp') or write another port", err)
 		}
-		return nil, badField(r.Path)(field, "%w", err)
+		return nil, badField(s.router.Path)(field, "%w", err)
 	}
-	return l, nil
+	return handover.NewEndpoint(address, l), nil
+}
+
+// endpoints returns the endpoints that there are.
+func (s *SlowPath) endpoints() (all []*handover.Endpoint) {
+	for _, e := range []*handover.Endpoint{s.metrics, s.api} {
+		if e != nil {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // httpAddresses returns the addresses that the router serves by HTTP, by their fields in the TOML file.
@@ -120,27 +139,25 @@ const (
 	fieldAPI     = "api.addr"
 )
 
-func (s *SlowPath) closeListeners() {
-	for _, l := range []net.Listener{s.metrics, s.api} {
-		if l != nil {
-			_ = l.Close()
-		}
+// Close closes what no slow path that follows has taken over. Packets on their way are still sent.
+func (s *SlowPath) Close() {
+	for _, e := range s.endpoints() {
+		e.Drop()
+	}
+	if s.core != nil {
+		s.core.drop()
 	}
 }
 
-// Close closes the HTTP sockets of a slow path that is not served. The UDP sockets stay open until the process ends: the
-// library can close only those of a data plane that has run.
-func (s *SlowPath) Close() { s.closeListeners() }
-
 // Serve processes packets and answers HTTP until ctx ends. The counters of fast, if it is not nil, are added to the
-// reference's metrics, and the metrics of extra, if it is not nil, are exported too. The UDP sockets stay open until the
-// process ends, so that the reference's senders never send to a closed queue.
-func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prometheus.Collector) error {
-	defer s.closeListeners()
+// reference's metrics, and the metrics of extra, if it is not nil, are exported too. The data plane runs until Close. If another
+// slow path takes over (stage.ErrSucceeded), HTTP goes on with that one.
+func (s *SlowPath) Serve(parent context.Context, fast FastPathCounters, extra prometheus.Collector) error {
+	s.begin()
 	update := func() {}
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := errgroup.WithContext(parent)
 	if fast != nil {
-		sync, err := newCounterSync(s.router, s.connector.DataPlane.Metrics, fast)
+		sync, err := newCounterSync(s.router, s.connector.DataPlane.Metrics, fast, s.counted)
 		if err != nil {
 			return err
 		}
@@ -150,18 +167,28 @@ func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prome
 			}
 		}
 		g.Go(func() error { every(ctx, counterPeriod, update); return nil })
+		defer func() {
+			if succeeded(parent) {
+				update()
+			}
+			s.counted = sync.counted(s.router)
+		}()
 	}
+	var collectors []prometheus.Collector
 	if s.guard.filter != nil {
-		if err := prometheus.Register(s.guard); err != nil {
-			return fmt.Errorf("registering the sockets' metrics: %w", err)
-		}
-		defer prometheus.Unregister(s.guard)
+		collectors = append(collectors, s.guard)
 	}
 	watch := newBFDWatch(s.gates, fast)
-	if err := prometheus.Register(watch); err != nil {
-		return fmt.Errorf("registering the metrics of BFD: %w", err)
+	collectors = append(collectors, watch)
+	if extra != nil {
+		collectors = append(collectors, extra)
 	}
-	defer prometheus.Unregister(watch)
+	for _, c := range collectors {
+		if err := prometheus.Register(c); err != nil {
+			return fmt.Errorf("registering the metrics of the slow path: %w", err)
+		}
+		defer prometheus.Unregister(c)
+	}
 	g.Go(func() error { every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()) }); return nil })
 	if stray := newPortWatch(fast); stray != nil {
 		g.Go(func() error {
@@ -170,33 +197,42 @@ func (s *SlowPath) Serve(ctx context.Context, fast FastPathCounters, extra prome
 			return nil
 		})
 	}
-	if extra != nil {
-		if err := prometheus.Register(extra); err != nil {
-			return fmt.Errorf("registering culvert's metrics: %w", err)
-		}
-		defer prometheus.Unregister(extra)
+	serve := func(e *handover.Endpoint, h http.Handler, what string) {
+		g.Go(func() error {
+			defer log.HandlePanic()
+			return e.Serve(ctx, h, what, func() bool { return succeeded(parent) })
+		})
 	}
 	if s.metrics != nil {
 		handler, err := s.statusHandler(update)
 		if err != nil {
 			return err
 		}
-		log.Info("Exporting prometheus metrics", "addr", s.router.Config.Metrics.Prometheus)
-		g.Go(func() error { return serveHTTP(ctx, s.metrics, handler, "metrics") })
+		if !s.metrics.Started() {
+			log.Info("Exporting prometheus metrics", "addr", s.metrics.Address)
+		}
+		serve(s.metrics, handler, "metrics")
 	}
 	if s.api != nil {
-		log.Info("Exposing API", "addr", s.router.Config.API.Addr)
-		g.Go(func() error { return serveHTTP(ctx, s.api, s.apiHandler(), "service management API") })
-	}
-	g.Go(func() error {
-		defer log.HandlePanic()
-		if err := s.connector.DataPlane.Run(ctx); err != nil {
-			return fmt.Errorf("running the slow path: %s", oneLine(err))
+		if !s.api.Started() {
+			log.Info("Exposing API", "addr", s.api.Address)
 		}
-		return nil
-	})
+		serve(s.api, s.apiHandler(), "service management API")
+	}
+	g.Go(func() error { <-ctx.Done(); return nil })
 	return g.Wait()
 }
+
+// begin runs the data plane, and takes over from the former slow path.
+func (s *SlowPath) begin() {
+	s.core.begin()
+	if s.former != nil {
+		s.counted, s.former = s.former.counted, nil
+	}
+}
+
+// succeeded tells whether the work goes on in another Serve.
+func succeeded(ctx context.Context) bool { return errors.Is(context.Cause(ctx), stage.ErrSucceeded) }
 
 // every calls fn at each period until ctx ends.
 func every(ctx context.Context, period time.Duration, fn func()) {
@@ -210,10 +246,4 @@ func every(ctx context.Context, period time.Duration, fn func()) {
 			fn()
 		}
 	}
-}
-
-// serveHTTP serves until ctx ends.
-func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, what string) error {
-	defer log.HandlePanic()
-	return httpserve.Serve(ctx, l, h, what)
 }

@@ -50,7 +50,7 @@ func TestMetricLabels(t *testing.T) {
 	defer slow.Close()
 	before := routerSeries(t)
 	plane := &printingPlane{links: len(r.Datapath.Links)}
-	sync, err := newCounterSync(r, slow.connector.DataPlane.Metrics, plane)
+	sync, err := newCounterSync(r, slow.connector.DataPlane.Metrics, plane, nil)
 	check(t, err)
 	check(t, sync.sync())
 	after := routerSeries(t)

@@ -56,18 +56,18 @@ func (p Plane) writeAccept(link int, a Accept) error {
 	return nil
 }
 
-// adoptAccept gives a link the rule that the link of the same name has in the data plane that is adopted.
-func (p Plane) adoptAccept(old Plane, name string, link int) error {
+// adoptAccept gives link n, which is l, the rule that the link with the same addresses has in the data plane that is adopted.
+func (p Plane) adoptAccept(old Plane, l Link, n int) error {
 	if old.Instance == nil || old.Map(bpfobj.PipelineMapScionRefused) == nil {
 		return nil
 	}
-	before := slices.IndexFunc(old.Config().Links, func(l Link) bool { return l.Name == name })
+	before := slices.IndexFunc(old.Config().Links, func(o Link) bool { return o.Local == l.Local && o.Remote == l.Remote })
 	var refused uint64
 	if before < 0 || old.Map(bpfobj.PipelineMapScionRefused).Lookup(uint32(before), &refused) != nil {
 		return nil
 	}
-	if err := p.Map(bpfobj.PipelineMapScionRefused).Put(uint32(link), refused); err != nil {
-		return fmt.Errorf("writing the interfaces of link %s of %s: %w", name, p.Name(), err)
+	if err := p.Map(bpfobj.PipelineMapScionRefused).Put(uint32(n), refused); err != nil {
+		return fmt.Errorf("writing the interfaces of link %s of %s: %w", l.Name, p.Name(), err)
 	}
 	return nil
 }

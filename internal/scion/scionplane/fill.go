@@ -15,7 +15,7 @@ import (
 // fillConfig writes the maps that follow from the configuration. A link that old has too, with the same addresses, keeps
 // its next hop and its state.
 func (p Plane) fillConfig(old Plane) error {
-	kept := old.linksByName()
+	kept := old.linksByAddress()
 	for n, l := range p.Config().Links {
 		ip, ipSum, l4Sum := outerHeader(l.Local, l.Remote)
 		raw := bpfobj.PipelineScionLink{
@@ -31,13 +31,13 @@ func (p Plane) fillConfig(old Plane) error {
 		if l.Scope == ScopeInternal {
 			raw.Up = 1
 		}
-		if k, ok := kept[l.Name]; ok && k.Ip == raw.Ip {
+		if k, ok := kept[raw.Ip]; ok {
 			raw.Hop, raw.Up = k.Hop, k.Up
 		}
 		if err := p.Map(bpfobj.PipelineMapScionLinks).Put(uint32(n), raw); err != nil {
 			return fmt.Errorf("writing link %s: %w", l.Name, err)
 		}
-		if err := p.adoptAccept(old, l.Name, n); err != nil {
+		if err := p.adoptAccept(old, l, n); err != nil {
 			return err
 		}
 		if err := p.fillPair(n, l); err != nil {
@@ -85,16 +85,16 @@ func (p Plane) ingress(n int, l Link) bpfobj.PipelineScionIngress {
 	}
 }
 
-// linksByName returns the entries of the links in the programs' map by the links' names.
-func (p Plane) linksByName() map[string]bpfobj.PipelineScionLink {
-	links := make(map[string]bpfobj.PipelineScionLink)
+// linksByAddress returns the entries of the links in the programs' map by their headers, which have the addresses and ports.
+func (p Plane) linksByAddress() map[[48]uint8]bpfobj.PipelineScionLink {
+	links := make(map[[48]uint8]bpfobj.PipelineScionLink)
 	if p.Instance == nil {
 		return links
 	}
-	for n, l := range p.Config().Links {
+	for n := range p.Config().Links {
 		var raw bpfobj.PipelineScionLink
 		if p.Map(bpfobj.PipelineMapScionLinks).Lookup(uint32(n), &raw) == nil {
-			links[l.Name] = raw
+			links[raw.Ip] = raw
 		}
 	}
 	return links

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -17,8 +18,10 @@ import (
 // SocketGuard is the filter on the slow path's UDP sockets. It accepts datagrams of a socket's link by the interfaces that
 // SetLinkAccept sets, and none from a service of the AS. The sockets keep it after Close.
 type SocketGuard struct {
-	prog   *ebpf.Program
-	maps   map[string]*ebpf.Map
+	prog *ebpf.Program
+	maps map[string]*ebpf.Map
+
+	mu     sync.Mutex
 	accept []Accept
 }
 
@@ -72,6 +75,17 @@ func (g *SocketGuard) Close() {
 
 // Add puts the filter on the socket of a link, and discards what the socket has received without it.
 func (g *SocketGuard) Add(fd, link int) error {
+	if err := g.Expect(fd, link); err != nil {
+		return err
+	}
+	if err := g.Attach(fd); err != nil {
+		return err
+	}
+	return drain(fd)
+}
+
+// Expect makes the filter ready for the socket of a link, which Attach puts it on.
+func (g *SocketGuard) Expect(fd, link int) error {
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil {
 		return fmt.Errorf("asking for the cookie of a socket: %w", err)
@@ -79,10 +93,15 @@ func (g *SocketGuard) Add(fd, link int) error {
 	if err := g.maps[bpfobj.SocketMapSocketLinks].Put(cookie, uint32(link)); err != nil {
 		return fmt.Errorf("writing the socket of link %d: %w", link, err)
 	}
+	return nil
+}
+
+// Attach puts the filter on a socket that it expects, in the place of another filter.
+func (g *SocketGuard) Attach(fd int) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, g.prog.FD()); err != nil {
-		return fmt.Errorf("putting a filter on the socket of link %d: %w", link, err)
+		return fmt.Errorf("putting a filter on a socket of the slow path: %w", err)
 	}
-	return drain(fd)
+	return nil
 }
 
 // drain discards the datagrams that a socket has received. The filter lets no new ones in meanwhile, so it ends.
@@ -103,6 +122,8 @@ func drain(fd int) error {
 
 // SetLinkAccept sets the devices by which datagrams of a link are accepted.
 func (g *SocketGuard) SetLinkAccept(link int, a Accept) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var except uint32
 	if a.Except {
 		except = 1
