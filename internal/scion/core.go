@@ -71,6 +71,7 @@ func newCore(r *Router, former *core) (_ *core, err error) {
 	if err := control.ConfigDataplane(c.connector, r.Control); err != nil {
 		return nil, socketError(r, err)
 	}
+	c.underlay.former = nil // it keeps the former data plane in memory
 	if c.guard, err = guardLinks(r, c.underlay.links); err != nil {
 		return nil, err
 	}
@@ -133,6 +134,7 @@ func (c *core) takeOver() {
 		if l.session == f.session {
 			f.moved = true
 			l.session.Attach(l.made.Attachment())
+			l.made = nil
 		} else {
 			f.session.Detach()
 		}

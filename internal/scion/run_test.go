@@ -243,12 +243,18 @@ func (h *twoHosts) start(host int, path string) *child {
 // startChild runs a test with a variable in its environment in a process on one of the hosts.
 func (h *twoHosts) startChild(host int, test, env string) *child {
 	h.t.Helper()
+	return h.startChildWith(host, test, env, nil)
+}
+
+// startChildWith is startChild with a standard input.
+func (h *twoHosts) startChildWith(host int, test, env string, in io.Reader) *child {
+	h.t.Helper()
 	h.enter(host)
 	defer h.enter(0)
 	c := &child{t: h.t, cmd: exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.count=1"),
 		events: make(chan string, 1000)}
 	c.cmd.Env = append(os.Environ(), env)
-	c.cmd.Stderr = &c.stderr
+	c.cmd.Stdin, c.cmd.Stderr = in, &c.stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := c.cmd.StdoutPipe()
 	check(h.t, err)

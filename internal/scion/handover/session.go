@@ -17,8 +17,8 @@ type Session struct {
 	*bfd.Session
 	sender  sender
 	metrics metrics
-	// inner is what the data plane that has made the session gave it.
-	inner Attachment
+	// given is what the data plane that has made the session gave it, until the session moves.
+	given Attachment
 }
 
 // Attachment is what a data plane gives to a session.
@@ -29,17 +29,20 @@ type Attachment struct {
 
 // NewSession makes a session that has not run yet movable.
 func NewSession(s *bfd.Session) *Session {
-	m := &Session{Session: s, inner: Attachment{s.Sender, s.Metrics}}
-	m.Attach(m.inner)
+	m := &Session{Session: s}
+	given := Attachment{s.Sender, s.Metrics}
+	m.Attach(given)
+	m.given = given
 	s.Sender, s.Metrics = &m.sender, m.metrics.of()
 	return m
 }
 
 // Attachment returns what the data plane that has made the session gave it.
-func (s *Session) Attachment() Attachment { return s.inner }
+func (s *Session) Attachment() Attachment { return s.given }
 
 // Attach moves the session. The data plane has to be running, and the former one sends nothing for the session any more.
 func (s *Session) Attach(a Attachment) {
+	s.given = Attachment{} // it keeps that data plane in memory
 	s.metrics.to(a.Metrics)
 	s.sender.set(a.Sender)
 	if a.Metrics.Up != nil && s.Session.IsUp() {
@@ -49,6 +52,7 @@ func (s *Session) Attach(a Attachment) {
 
 // Detach ends what the session sends and counts. Sending is over when Detach returns.
 func (s *Session) Detach() {
+	s.given = Attachment{}
 	s.sender.set(nil)
 	s.metrics.to(bfd.Metrics{})
 }

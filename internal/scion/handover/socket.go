@@ -34,7 +34,7 @@ func Open(local, remote netip.AddrPort, cfg *conn.Config) (*Tap, error) {
 type Tap struct {
 	socket *Socket
 
-	begun, retired, parked, closed     chan struct{}
+	begun, retired, parked, closed    chan struct{}
 	begin, retire, park, close, letGo sync.Once
 }
 
