@@ -206,6 +206,18 @@ func (g *gate) retry() {
 	}
 }
 
+// rewrite gives the sinks all rules again: another gate may have given them others.
+func (g *gate) rewrite() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for link := range g.refused {
+		g.refused[link] = true
+	}
+	if g.started {
+		g.update()
+	}
+}
+
 // apply computes the rules and gives the sinks those that are new and those that a sink has refused. A refusal stops
 // neither the other rules nor the other sinks. The caller holds the lock.
 func (g *gate) apply() error {

@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,7 +48,6 @@ func (p *plan) prepare(ctx context.Context, former *fastPath) (_ *fastPath, err 
 	}()
 	same := false
 	if former == nil {
-		signal.Ignore(syscall.SIGHUP) // as the reference does
 		lock, err := claim(ctx, r)
 		if err != nil {
 			return nil, err
@@ -157,8 +155,9 @@ type fastPath struct {
 	mirror   *bfdMirror
 	// inst is the data plane, nil in tests with another one. serves is set from the first Serve on, failed after one that has
 	// returned an error.
-	inst           *datapath.Instance
-	serves, failed bool
+	inst   *datapath.Instance
+	serves bool
+	failed atomic.Bool
 
 	linkMu sync.Mutex
 	// found has the last next hop of each link, also if the fast path is not attached to its device.
@@ -173,12 +172,15 @@ func (f *fastPath) Commit(ctx context.Context, inst *datapath.Instance, rest fun
 	if err := rest(); err != nil {
 		return err
 	}
-	if f.former != nil && f.former.inst == inst && f.ServedBy(f.former) {
+	if f.former != nil && sameProgram(f.former.inst, inst) && f.ServedBy(f.former) {
 		return nil // that one goes on
 	}
 	f.inst = inst
 	return f.commit(ctx, plane{scionplane.Of(inst)})
 }
+
+// sameProgram tells whether a and b are handles of a data plane between which no program was loaded.
+func sameProgram(a, b *datapath.Instance) bool { return a != nil && b != nil && a.Program() == b.Program() }
 
 // commit loads the key and starts following the far ends of all links.
 func (f *fastPath) commit(ctx context.Context, plane DataPlane) (err error) {
@@ -195,6 +197,7 @@ func (f *fastPath) commit(ctx context.Context, plane DataPlane) (err error) {
 // none. Further calls do nothing.
 func (f *fastPath) begin() (first bool) {
 	if f.serves {
+		f.restore()
 		return false
 	}
 	f.serves = true
@@ -211,7 +214,19 @@ func (f *fastPath) begin() (first bool) {
 		log.Info("Router goes on with a changed configuration", "changes", strings.Join(changes, "; "))
 	}
 	f.mirror = former.mirror
+	f.gate.rewrite() // the former one may have written since Commit
 	return false
+}
+
+// restore writes again what another configuration may have changed before it failed.
+func (f *fastPath) restore() {
+	f.gate.rewrite()
+	if f.plane == nil {
+		return
+	}
+	if err := f.plane.SetOwnKey(*f.router.Key); err != nil {
+		log.Error("Fast path did not take its key back", "err", err)
+	}
 }
 
 // Serve implements stage.Prepared. After it has returned, the fast path goes on with the last state.
@@ -219,7 +234,7 @@ func (f *fastPath) Serve(parent context.Context, ready func()) (err error) {
 	defer log.Flush()
 	defer log.HandlePanic()
 	defer func() {
-		f.failed = err != nil
+		f.failed.Store(err != nil)
 		if !succeeded(parent) {
 			env.LogAppStopped(serviceName, f.router.ID())
 		}
@@ -228,7 +243,7 @@ func (f *fastPath) Serve(parent context.Context, ready func()) (err error) {
 		ready()
 		return f.serveSlow(parent)
 	}
-	newPlane := f.former == nil || f.former.inst != f.inst
+	newPlane := f.former == nil || !sameProgram(f.former.inst, f.inst)
 	adopted := f.plane.Adopted() || f.former != nil
 	if again := f.serves; f.begin() || newPlane && !again {
 		f.journal.start()

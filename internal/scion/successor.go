@@ -21,7 +21,7 @@ var _ stage.Successor = (*plan)(nil)
 // ServedBy implements stage.Successor.
 func (p *plan) ServedBy(former stage.Prepared) bool {
 	f, ok := former.(*fastPath)
-	return ok && !f.failed && p.file == f.file && reflect.DeepEqual(p.router.Config, f.router.Config) && p.sameCore(f.plan)
+	return ok && !f.failed.Load() && p.file == f.file && reflect.DeepEqual(p.router.Config, f.router.Config) && p.sameCore(f.plan)
 }
 
 // sameCore tells whether the reference's data plane of former is the one that p asks for.
