@@ -237,7 +237,8 @@ func (g *gate) apply() error {
 		if g.refused[link] {
 			continue
 		}
-		if !g.loose && g.router.Datapath.Links[link].Scope == scionplane.ScopeExternal {
+		changed := !g.started || !a.Equal(g.applied[link])
+		if changed && !g.loose && g.router.Datapath.Links[link].Scope == scionplane.ScopeExternal {
 			name := g.router.Datapath.Links[link].Name
 			if len(a.Devices) == 0 {
 				g.info("No route leads to the far end of a link: its datagrams are dropped", "link", name)

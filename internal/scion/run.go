@@ -180,7 +180,9 @@ func (f *fastPath) Commit(ctx context.Context, inst *datapath.Instance, rest fun
 }
 
 // sameProgram tells whether a and b are handles of a data plane between which no program was loaded.
-func sameProgram(a, b *datapath.Instance) bool { return a != nil && b != nil && a.Program() == b.Program() }
+func sameProgram(a, b *datapath.Instance) bool {
+	return a != nil && b != nil && a.Program() == b.Program()
+}
 
 // commit loads the key and starts following the far ends of all links.
 func (f *fastPath) commit(ctx context.Context, plane DataPlane) (err error) {
