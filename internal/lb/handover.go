@@ -42,16 +42,17 @@ func (r *runner) takeOver() {
 	*h = Handover{Succeeded: h.Succeeded} // if this Run ends for good, it leaves nothing
 }
 
-// succeeded returns whether another Run is to follow.
-func (r *runner) succeeded(ctx context.Context) bool {
+// finish ends what r does with end, and leaves to the next Run what it needs, if there is to be one.
+func (r *runner) finish(ctx context.Context, end func()) {
 	h := r.Handover
-	return h != nil && h.Succeeded != nil && errors.Is(context.Cause(ctx), h.Succeeded)
-}
-
-// handOver leaves to the next Run what it needs.
-func (r *runner) handOver() {
-	*r.Handover = Handover{
-		Succeeded: r.Handover.Succeeded, announcer: r.Announcer, announced: r.announced, upToDate: r.upToDate, spoken: r.spoken,
+	if h == nil || h.Succeeded == nil || !errors.Is(context.Cause(ctx), h.Succeeded) {
+		r.leave(ctx)
+		end()
+		return
+	}
+	end()
+	*h = Handover{
+		Succeeded: h.Succeeded, announcer: r.Announcer, announced: r.announced, upToDate: r.upToDate, spoken: r.spoken,
 		settling: r.settling, results: r.health.results, drained: r.drained,
 	}
 }

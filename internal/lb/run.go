@@ -86,20 +86,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	r.health = newChecks(ctx, o, r.wake)
 	r.takeOver()
-	defer func() {
-		succeeded := r.succeeded(ctx)
-		if !succeeded {
-			r.leave(ctx)
-		}
-		cancel()
-		r.resolver.Wait()
-		r.health.close()
-		r.health.keep(plane)
-		r.gc.Close()
-		if succeeded {
-			r.handOver()
-		}
-	}()
+	defer r.finish(ctx, func() { cancel(); r.resolver.Wait(); r.health.close(); r.health.keep(plane); r.gc.Close() })
 	return r.run(ctx)
 }
 

@@ -2,7 +2,10 @@
 
 package stage
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Changes are lines for what differs between two plans, as "rule dns: rate 1kpps → 2kpps".
 type Changes []string
@@ -28,5 +31,24 @@ func (c *Changes) Value(what string, was, is any) {
 func (c *Changes) Hidden(what string, was, is any) {
 	if was != is {
 		c.Add("%s changed", what)
+	}
+}
+
+// Named adds lines for things with names: first for those that are new or for which changes adds lines, then for those that are
+// gone. what stands in front of the names.
+func Named[T any, N comparable](c *Changes, what string, was, is []T, name func(T) N, changes func(c *Changes, name string, was, is T)) {
+	find := func(all []T, n N) int { return slices.IndexFunc(all, func(t T) bool { return name(t) == n }) }
+	for _, t := range is {
+		text := fmt.Sprintf("%s %v", what, name(t))
+		if at := find(was, name(t)); at >= 0 {
+			changes(c, text, was[at], t)
+		} else {
+			c.Add("%s added", text)
+		}
+	}
+	for _, t := range was {
+		if find(is, name(t)) < 0 {
+			c.Add("%s %v removed", what, name(t))
+		}
 	}
 }

@@ -22,40 +22,22 @@ func (p *Plan) Changes(former stage.Plan) []string {
 		f = new(Plan)
 	}
 	var c stage.Changes
-	named(&c, "rule", f.filter.Rules, p.filter.Rules, func(r filterplane.Rule) string { return r.Name }, ruleChanges)
+	stage.Named(&c, "rule", f.filter.Rules, p.filter.Rules, func(r filterplane.Rule) string { return r.Name }, ruleChanges)
 	if was, is := common(f.filter.Rules, p.filter.Rules), common(p.filter.Rules, f.filter.Rules); !slices.Equal(was, is) {
 		c.Add("rules in another order: %s", strings.Join(is, ", "))
 	}
-	named(&c, "set", f.filter.Sets, p.filter.Sets, func(s filterplane.Set) string { return s.Name },
+	stage.Named(&c, "set", f.filter.Sets, p.filter.Sets, func(s filterplane.Set) string { return s.Name },
 		func(c *stage.Changes, name string, was, is filterplane.Set) {
 			c.Value(name+": type", setType(was), setType(is))
 			memberChanges(c, name, was, is, Members(f.members[is.Name]), Members(p.members[is.Name]))
 		})
-	named(&c, "protected service", f.filter.Services, p.filter.Services, func(s filterplane.Service) netip.AddrPort { return s.Addr },
+	stage.Named(&c, "protected service", f.filter.Services, p.filter.Services, func(s filterplane.Service) netip.AddrPort { return s.Addr },
 		func(c *stage.Changes, name string, was, is filterplane.Service) {
 			c.Value(name+": forwarded", was.Forwarded, is.Forwarded)
 			c.Value(name+": mss", unlessZero(was.MSS), unlessZero(is.MSS))
 			c.Value(name+": wscale", unlessZero(was.WindowScale), unlessZero(is.WindowScale))
 		})
 	return c
-}
-
-// named adds lines for things with names: those that are new, those that have changed, and those that are gone.
-func named[T any, N comparable](c *stage.Changes, kind string, was, is []T, name func(T) N, changes func(c *stage.Changes, name string, was, is T)) {
-	find := func(all []T, n N) int { return slices.IndexFunc(all, func(t T) bool { return name(t) == n }) }
-	for _, t := range is {
-		text := fmt.Sprintf("%s %v", kind, name(t))
-		if at := find(was, name(t)); at >= 0 {
-			changes(c, text, was[at], t)
-		} else {
-			c.Add("%s added", text)
-		}
-	}
-	for _, t := range was {
-		if find(is, name(t)) < 0 {
-			c.Add("%s %v removed", kind, name(t))
-		}
-	}
 }
 
 // common returns the names of the rules that the others have too, in their order.

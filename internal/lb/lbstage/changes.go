@@ -4,7 +4,7 @@ package lbstage
 
 import (
 	"fmt"
-	"slices"
+	"net/netip"
 
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
@@ -28,19 +28,7 @@ func (p *Plan) Changes(former stage.Plan) []string {
 			c.Add("lb.seed changed: flows that are not in the flow table meet other backends")
 		}
 	}
-	for _, v := range p.state.VIPs {
-		at := slices.IndexFunc(f.state.VIPs, func(o lb.VIP) bool { return o.Service == v.Service })
-		if at < 0 {
-			c.Add("VIP %s added", v.Service)
-			continue
-		}
-		vipChanges(&c, &f.state.VIPs[at], &v)
-	}
-	for _, v := range f.state.VIPs {
-		if !slices.ContainsFunc(p.state.VIPs, func(o lb.VIP) bool { return o.Service == v.Service }) {
-			c.Add("VIP %s removed", v.Service)
-		}
-	}
+	stage.Named(&c, "VIP", f.state.VIPs, p.state.VIPs, func(v lb.VIP) lb.Service { return v.Service }, vipChanges)
 	bgpChanges(&c, f.bgp, p.bgp)
 	return c
 }
@@ -80,38 +68,28 @@ func (p *Plan) otherSeed(former *Plan) bool {
 	return text == "" || seedWords(text) != former.options.Seed
 }
 
-func vipChanges(c *stage.Changes, was, is *lb.VIP) {
-	name := fmt.Sprintf("VIP %s: ", is.Service)
-	c.Value(name+"hash", was.Hash, is.Hash)
-	c.Value(name+"on_failure", was.OnFailure, is.OnFailure)
-	c.Value(name+"quic_server_id", was.ServerID, is.ServerID)
-	c.Value(name+"quic_config", was.IDConfig, is.IDConfig)
-	c.Value(name+"vlans", was.VLANs, is.VLANs)
+func vipChanges(c *stage.Changes, name string, was, is lb.VIP) {
+	c.Value(name+": hash", was.Hash, is.Hash)
+	c.Value(name+": on_failure", was.OnFailure, is.OnFailure)
+	c.Value(name+": quic_server_id", was.ServerID, is.ServerID)
+	c.Value(name+": quic_config", was.IDConfig, is.IDConfig)
+	c.Value(name+": vlans", was.VLANs, is.VLANs)
 	switch {
 	case was.Check == nil && is.Check != nil:
-		c.Add("%scheck %s added", name, is.Check.Type)
+		c.Add("%s: check %s added", name, is.Check.Type)
 	case was.Check != nil && is.Check == nil:
-		c.Add("%scheck removed", name)
+		c.Add("%s: check removed", name)
 	case was.Check != nil:
-		checkChanges(c, name+"check ", was.Check, is.Check)
+		checkChanges(c, name+": check ", was.Check, is.Check)
 	}
-	for _, b := range is.Backends {
-		at := slices.IndexFunc(was.Backends, func(o lb.Backend) bool { return o.Addr == b.Addr })
-		if at < 0 {
-			c.Add("%sbackend %s added", name, b.Addr)
-			continue
-		}
-		o, backend := was.Backends[at], fmt.Sprintf("%sbackend %s: ", name, b.Addr)
-		c.Value(backend+"weight", o.Weight, b.Weight)
-		c.Value(backend+"encapsulation", o.Encap, b.Encap)
-		c.Value(backend+"gue_port", o.GUEPort, b.GUEPort)
-		c.Value(backend+"server_id", o.ServerID, b.ServerID)
-	}
-	for _, b := range was.Backends {
-		if !slices.ContainsFunc(is.Backends, func(o lb.Backend) bool { return o.Addr == b.Addr }) {
-			c.Add("%sbackend %s removed", name, b.Addr)
-		}
-	}
+	stage.Named(c, name+": backend", was.Backends, is.Backends, func(b lb.Backend) netip.Addr { return b.Addr }, backendChanges)
+}
+
+func backendChanges(c *stage.Changes, name string, was, is lb.Backend) {
+	c.Value(name+": weight", was.Weight, is.Weight)
+	c.Value(name+": encapsulation", was.Encap, is.Encap)
+	c.Value(name+": gue_port", was.GUEPort, is.GUEPort)
+	c.Value(name+": server_id", was.ServerID, is.ServerID)
 }
 
 func checkChanges(c *stage.Changes, name string, was, is *lb.Check) {
@@ -144,19 +122,7 @@ func bgpChanges(c *stage.Changes, was, is *announce.Options) {
 	if len(was.Neighbors) > 0 && len(is.Neighbors) > 0 {
 		sharedChanges(c, was, is)
 	}
-	for _, n := range is.Neighbors {
-		at := slices.IndexFunc(was.Neighbors, func(o announce.Neighbor) bool { return o.Address == n.Address })
-		if at < 0 {
-			c.Add("BGP neighbor %s added", n.Address)
-			continue
-		}
-		neighborChanges(c, &was.Neighbors[at], &n)
-	}
-	for _, n := range was.Neighbors {
-		if !slices.ContainsFunc(is.Neighbors, func(o announce.Neighbor) bool { return o.Address == n.Address }) {
-			c.Add("BGP neighbor %s removed", n.Address)
-		}
-	}
+	stage.Named(c, "BGP neighbor", was.Neighbors, is.Neighbors, func(n announce.Neighbor) netip.Addr { return n.Address }, neighborChanges)
 }
 
 func sharedChanges(c *stage.Changes, was, is *announce.Options) {
@@ -186,8 +152,8 @@ func communities(all []uint32) (texts []string) {
 	return texts
 }
 
-func neighborChanges(c *stage.Changes, was, is *announce.Neighbor) {
-	name := fmt.Sprintf("BGP neighbor %s: ", is.Address)
+func neighborChanges(c *stage.Changes, name string, was, is announce.Neighbor) {
+	name += ": "
 	noted(c, again, func(c *stage.Changes) {
 		c.Value(name+"asn", was.ASN, is.ASN)
 		c.Value(name+"local_address", prefix(was.LocalAddress), prefix(is.LocalAddress))
