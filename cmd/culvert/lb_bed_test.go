@@ -210,12 +210,13 @@ func (b *lbBed) leaves(backend string) {
 }
 
 // expect runs a command line, and wants an exit status and a text.
-func (b *lbBed) expect(status int, want string, args ...string) {
+func (b *lbBed) expect(status int, want string, args ...string) (stdout string) {
 	b.t.Helper()
 	got, stdout, stderr := culvert(b.t, args...)
 	if got != status || !strings.Contains(stdout+stderr, want) || status != 0 && strings.Count(stderr, "\n") != 1 {
 		b.t.Errorf("culvert %q: status %d, stdout %q, stderr %q; want status %d and %q", args, got, stdout, stderr, status, want)
 	}
+	return stdout
 }
 
 // lb runs 'culvert lb' with a line of arguments.

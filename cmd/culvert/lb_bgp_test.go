@@ -45,6 +45,9 @@ asn = 65000
 		return strings.Contains(out, "announced to 0 of 1\n") && strings.Contains(out, "bgp 10.0.0.1 as 65000  ") &&
 			strings.Contains(out, "  no connection: connection refused\n")
 	})
+	if _, warnings := b.dump("lb"); warnings != "warning: [lb.bgp] is left out, for only the process has it: there are sessions with 10.0.0.1\n" {
+		t.Errorf("a dump warns %q", warnings)
+	}
 	// Commands in another PID namespace show it too.
 	elsewhere := exec.Command("unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "lb", "show")
 	elsewhere.Env = append(os.Environ(), asCulvert+"=1")
@@ -69,6 +72,12 @@ asn = 65000
 	if _, out, _ := culvert(t, "doctor"); !strings.Contains(out, "what data plane culvert announces is not known") {
 		t.Errorf("doctor does not tell: %s", out)
 	}
+	if _, warnings := b.dump("lb"); warnings != "warning: [lb.bgp], if the process has it, is left out: what it announces is not known\n" {
+		t.Errorf("a dump warns %q", warnings)
+	}
 	run.interrupt(t)
 	b.lb(0, "announce no\n", "show")
+	if _, warnings := b.dump("lb"); warnings != "" {
+		t.Errorf("a dump warns %q", warnings)
+	}
 }

@@ -5,6 +5,8 @@ package datapath
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -111,6 +113,10 @@ func Saved[T any](i *Instance, name string, version int) *T {
 	i.saved.Store(name, v)
 	return v
 }
+
+// PartNames returns the names of the parts that the data plane was loaded with, sorted: of the stages that are on, and of those that
+// may get a program in front.
+func (i *Instance) PartNames() []string { return slices.Sorted(maps.Keys(i.meta.Stages)) }
 
 // save stores the states of all parts in the description.
 func (m *meta) save(old *Instance, parts []Part) error {

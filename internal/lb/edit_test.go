@@ -43,3 +43,27 @@ func TestStoredState(t *testing.T) {
 		t.Errorf("stored\n%s, want\n%s\nraise stateVersion of lbplane", got, want)
 	}
 }
+
+// TestMergeDrained wants weight 0 of the file to say the same as the weight of a drained backend made by hand, as in a dump.
+func TestMergeDrained(t *testing.T) {
+	with := func(weight uint32, drained bool) State {
+		return State{VIPs: []VIP{{
+			Service:  Service{Addr: netip.MustParseAddr("192.0.2.1"), Protocol: TCP},
+			Backends: []Backend{{Addr: netip.MustParseAddr("10.0.0.11"), Weight: weight, Drained: drained}},
+		}}}
+	}
+	for _, tt := range []struct {
+		running State
+		weight  uint32
+		ok      bool
+	}{{with(4, true), 0, true}, {with(4, true), 4, true}, {with(4, true), 3, false}, {with(4, false), 0, false}, {with(0, false), 0, true}} {
+		merged, err := Merge(tt.running, with(tt.weight, false))
+		if (err == nil) != tt.ok {
+			t.Errorf("%+v beside weight %d: error %v", tt.running, tt.weight, err)
+			continue
+		}
+		if b := tt.running.VIPs[0].Backends[0]; err == nil && (merged.VIPs[0].Backends[0].Drained != b.Drained || merged.VIPs[0].Backends[0].Weight != tt.weight) {
+			t.Errorf("%+v beside weight %d: got %+v", tt.running, tt.weight, merged)
+		}
+	}
+}

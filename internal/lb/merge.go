@@ -84,7 +84,12 @@ func sameVIP(a, b VIP) bool {
 	return reflect.DeepEqual(a, b)
 }
 
+// sameBackend compares a backend that runs with one of the file, without their marks. For a drained one weight 0 in the file, as
+// 'culvert lb dump' writes it, says the same.
 func sameBackend(a, b Backend) bool {
+	if a.Drained && b.Weight == 0 {
+		a.Weight = 0
+	}
 	for _, b := range []*Backend{&a, &b} {
 		b.File, b.Drained, b.ID = false, false, 0
 	}

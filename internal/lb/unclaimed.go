@@ -21,3 +21,13 @@ func ParseUnclaimed(text string) (lbplane.Unclaimed, error) {
 	}
 	return u, nil
 }
+
+// UnclaimedWord returns what ParseUnclaimed parses, "" for reject, the default.
+func UnclaimedWord(u lbplane.Unclaimed) string {
+	for word, value := range unclaimed {
+		if value == u && u != lbplane.Reject {
+			return word
+		}
+	}
+	return ""
+}

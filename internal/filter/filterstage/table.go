@@ -23,19 +23,19 @@ type RuleTable struct {
 	Action string `toml:"action"`
 	// Expression is one of libpcap's. Program is a file with an expression, or with what tcpdump -ddd or -dd prints. A relative
 	// path starts at the directory of the configuration file.
-	Expression *string `toml:"expression"`
-	Program    string  `toml:"program"`
+	Expression *string `toml:"expression,multiline,omitempty"`
+	Program    string  `toml:"program,omitempty"`
 	// All confirms that drop or pass is meant for every packet.
-	All        bool  `toml:"all"`
-	Interfaces Words `toml:"interfaces"`
+	All        bool  `toml:"all,omitempty"`
+	Interfaces Words `toml:"interfaces,omitempty"`
 	// Src and Dst are references to sets, as "@bad" and "!@good".
-	Src Words `toml:"src"`
-	Dst Words `toml:"dst"`
+	Src Words `toml:"src,omitempty"`
+	Dst Words `toml:"dst,omitempty"`
 	// Rate, Per, Burst and Entries go with the action limit.
-	Rate    Quantity `toml:"rate"`
-	Per     string   `toml:"per"`
-	Burst   Quantity `toml:"burst"`
-	Entries int      `toml:"entries"`
+	Rate    Quantity `toml:"rate,omitempty"`
+	Per     string   `toml:"per,omitempty"`
+	Burst   Quantity `toml:"burst,omitempty"`
+	Entries int      `toml:"entries,omitempty"`
 
 	config.Position
 }
@@ -44,12 +44,12 @@ type RuleTable struct {
 type SetTable struct {
 	Name string `toml:"name"`
 	// Type is SetPrefixes, the default, or SetEndpoints.
-	Type string `toml:"type"`
+	Type string `toml:"type,omitempty"`
 	// File is a file of entries (filterset.ReadPrefixes). A relative path starts at the directory of the configuration file.
-	File    string   `toml:"file"`
-	Entries []string `toml:"entries"`
+	File    string   `toml:"file,omitempty"`
+	Entries []string `toml:"entries,omitempty"`
 	// Timeout is the timeout of entries that have none of their own.
-	Timeout string `toml:"timeout"`
+	Timeout string `toml:"timeout,omitempty"`
 
 	config.Position
 }
@@ -57,9 +57,9 @@ type SetTable struct {
 // ServiceTable is a service that is protected against floods of SYNs.
 type ServiceTable struct {
 	Address     string `toml:"address"`
-	Forwarded   bool   `toml:"forwarded"`
-	MSS         uint16 `toml:"mss"`
-	WindowScale uint8  `toml:"wscale"`
+	Forwarded   bool   `toml:"forwarded,omitempty"`
+	MSS         uint16 `toml:"mss,omitempty"`
+	WindowScale uint8  `toml:"wscale,omitempty"`
 
 	config.Position
 }

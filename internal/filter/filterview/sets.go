@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -79,21 +80,14 @@ func setType(s filterplane.Set) string {
 
 // countEntries returns the number of a set's entries that have not expired.
 func countEntries(inst *datapath.Instance, s filterplane.Set) (int, error) {
-	now := filterplane.Now()
-	if s.Endpoints {
-		e, err := filterplane.Endpoints(inst, s.Name)
-		if err != nil {
-			return 0, err
-		}
-		e.Expire(now)
-		return len(e), nil
-	}
-	p, err := filterplane.Prefixes(inst, s.Name)
+	m, err := readMembers(inst, s, filterplane.Now())
 	if err != nil {
 		return 0, err
 	}
-	p.Expire(now)
-	return p.Len(), nil
+	if m.Prefixes == nil {
+		return len(m.Endpoints), nil
+	}
+	return m.Prefixes.Len(), nil
 }
 
 func setLines(sets []Set) []string {
@@ -185,32 +179,50 @@ func ListSet(on, name string, asJSON bool, out io.Writer) error {
 // readEntries returns the members of a set, sorted, without expired ones.
 func readEntries(inst *datapath.Instance, s filterplane.Set) ([]Entry, error) {
 	now := filterplane.Now()
-	entries := []Entry{}
-	add := func(name string, until filterset.Time) {
-		if until > now {
-			entries = append(entries, Entry{name, until.Until(now).Seconds()})
-		}
-	}
-	if s.Endpoints {
-		e, err := filterplane.Endpoints(inst, s.Name)
-		if err != nil {
-			return nil, err
-		}
-		for _, at := range slices.SortedFunc(maps.Keys(e), netip.AddrPort.Compare) {
-			add(at.String(), e[at])
-		}
-		return entries, nil
-	}
-	p, err := filterplane.Prefixes(inst, s.Name)
+	m, err := readMembers(inst, s, now)
 	if err != nil {
 		return nil, err
 	}
-	for prefix, until := range p.All() {
-		name := prefix.String()
-		if prefix.IsSingleIP() {
-			name = prefix.Addr().String()
-		}
-		add(name, until)
+	entries := []Entry{}
+	for name, until := range members(m) {
+		entries = append(entries, Entry{name, until.Until(now).Seconds()})
 	}
 	return entries, nil
+}
+
+// readMembers returns the members of a set without those that have expired.
+func readMembers(inst *datapath.Instance, s filterplane.Set, now filterset.Time) (m filterplane.Members, err error) {
+	if s.Endpoints {
+		if m.Endpoints, err = filterplane.Endpoints(inst, s.Name); err == nil {
+			m.Endpoints.Expire(now)
+		}
+		return m, err
+	}
+	if m.Prefixes, err = filterplane.Prefixes(inst, s.Name); err == nil {
+		m.Prefixes.Expire(now)
+	}
+	return m, err
+}
+
+// members returns the members of a set as text, sorted, with the times when they expire.
+func members(m filterplane.Members) iter.Seq2[string, filterset.Time] {
+	return func(yield func(string, filterset.Time) bool) {
+		if m.Prefixes == nil {
+			for _, at := range slices.SortedFunc(maps.Keys(m.Endpoints), netip.AddrPort.Compare) {
+				if !yield(at.String(), m.Endpoints[at]) {
+					return
+				}
+			}
+			return
+		}
+		for prefix, until := range m.Prefixes.All() {
+			name := prefix.String()
+			if prefix.IsSingleIP() {
+				name = prefix.Addr().String()
+			}
+			if !yield(name, until) {
+				return
+			}
+		}
+	}
 }

@@ -13,70 +13,70 @@ import (
 // Table is [lb]. Compile validates VIPs and backends.
 type Table struct {
 	// RingSize, Flows, InsertRate, VIPs and Backends are 0 for the defaults of the data plane.
-	RingSize   int `toml:"ring_size"`
-	Flows      int `toml:"flows"`
-	InsertRate int `toml:"insert_rate"`
-	VIPs       int `toml:"vips"`
-	Backends   int `toml:"backends"`
+	RingSize   int `toml:"ring_size,omitempty"`
+	Flows      int `toml:"flows,omitempty"`
+	InsertRate int `toml:"insert_rate,omitempty"`
+	VIPs       int `toml:"vips,omitempty"`
+	Backends   int `toml:"backends,omitempty"`
 	// Source4 and Source6 are the prefixes of the outer headers' sources.
-	Source4 string `toml:"source4"`
-	Source6 string `toml:"source6"`
+	Source4 string `toml:"source4,omitempty"`
+	Source6 string `toml:"source6,omitempty"`
 	// Seed is "" for this machine's own seed.
-	Seed       string `toml:"seed"`
-	TCPTimeout string `toml:"tcp_timeout"`
-	UDPTimeout string `toml:"udp_timeout"`
+	Seed       string `toml:"seed,omitempty"`
+	TCPTimeout string `toml:"tcp_timeout,omitempty"`
+	UDPTimeout string `toml:"udp_timeout,omitempty"`
 	// Unclaimed is what happens to packets to the address of a VIP that belong to no VIP.
-	Unclaimed  string     `toml:"unclaimed"`
-	SYNTimeout string     `toml:"syn_timeout"`
-	VIP        []VIPTable `toml:"vip"`
-	BGP        *BGPTable  `toml:"bgp"`
+	Unclaimed  string     `toml:"unclaimed,omitempty"`
+	SYNTimeout string     `toml:"syn_timeout,omitempty"`
+	VIP        []VIPTable `toml:"vip,omitempty"`
+	BGP        *BGPTable  `toml:"bgp,omitempty"`
 
 	config.Position
 }
 
 // VIPTable is [[lb.vip]], a VIP.
 type VIPTable struct {
-	Address       string `toml:"address"`
-	Protocol      string `toml:"protocol"`
-	Hash          string `toml:"hash"`
-	OnFailure     string `toml:"on_failure"`
-	Encapsulation string `toml:"encapsulation"`
-	QUICServerID  int    `toml:"quic_server_id"`
-	QUICConfig    int    `toml:"quic_config"`
+	Address       string `toml:"address,omitempty"`
+	Protocol      string `toml:"protocol,omitempty"`
+	Hash          string `toml:"hash,omitempty"`
+	OnFailure     string `toml:"on_failure,omitempty"`
+	Encapsulation string `toml:"encapsulation,omitempty"`
+	QUICServerID  int    `toml:"quic_server_id,omitempty"`
+	QUICConfig    int    `toml:"quic_config,omitempty"`
 	// VLANs are the VLANs on which it is served in addition to those of the host.
-	VLANs   []int          `toml:"vlans"`
-	Check   *CheckTable    `toml:"check"`
-	Backend []BackendTable `toml:"backend"`
+	VLANs   []int          `toml:"vlans,omitempty"`
+	Check   *CheckTable    `toml:"check,omitempty"`
+	Backend []BackendTable `toml:"backend,omitempty"`
 
 	config.Position
 }
 
 // CheckTable is [lb.vip.check], the health check of the backends.
 type CheckTable struct {
-	Type     string `toml:"type"`
-	Port     uint16 `toml:"port"`
-	Interval string `toml:"interval"`
-	Timeout  string `toml:"timeout"`
+	Type     string `toml:"type,omitempty"`
+	Port     uint16 `toml:"port,omitempty"`
+	Interval string `toml:"interval,omitempty"`
+	Timeout  string `toml:"timeout,omitempty"`
 	// Rise and Fall are nil for the defaults.
-	Rise   *int   `toml:"rise"`
-	Fall   *int   `toml:"fall"`
-	Path   string `toml:"path"`
-	Host   string `toml:"host"`
-	Status string `toml:"status"`
-	Send   string `toml:"send"`
-	Expect string `toml:"expect"`
+	Rise   *int   `toml:"rise,omitempty"`
+	Fall   *int   `toml:"fall,omitempty"`
+	Path   string `toml:"path,omitempty"`
+	Host   string `toml:"host,omitempty"`
+	Status string `toml:"status,omitempty"`
+	Send   string `toml:"send,omitempty"`
+	Expect string `toml:"expect,omitempty"`
 
 	config.Position
 }
 
 // BackendTable is [[lb.vip.backend]], a backend of a VIP.
 type BackendTable struct {
-	Address string `toml:"address"`
+	Address string `toml:"address,omitempty"`
 	// Weight is nil for the default, 1.
-	Weight        *int64  `toml:"weight"`
-	Encapsulation string  `toml:"encapsulation"`
-	GUEPort       *uint16 `toml:"gue_port"`
-	ServerID      string  `toml:"server_id"`
+	Weight        *int64  `toml:"weight,omitempty"`
+	Encapsulation string  `toml:"encapsulation,omitempty"`
+	GUEPort       *uint16 `toml:"gue_port,omitempty"`
+	ServerID      string  `toml:"server_id,omitempty"`
 
 	config.Position
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"culvert/internal/show/dump"
 	"culvert/internal/show/usage"
 )
 
@@ -77,6 +78,12 @@ func VerboseFlag(cmd *cobra.Command, verbose *bool) {
 func WatchFlags(cmd *cobra.Command, interval *time.Duration, count *int) {
 	TimeFlag(cmd, interval, "interval", time.Second, "update every `TIME`, in seconds or as 500ms, at least 0.1")
 	cmd.Flags().IntVarP(count, "count", "n", 0, "print lines, and stop after `N` intervals")
+}
+
+// DumpFlags adds the flags that say what is in a dump.
+func DumpFlags(cmd *cobra.Command, o *dump.Options) {
+	cmd.Flags().BoolVar(&o.ByHand, "by-hand", false, "only what was made by hand, as a drop-in")
+	cmd.Flags().BoolVar(&o.Tables, "tables", false, "only the tables, without name, mode and interfaces of the data plane")
 }
 
 // TimeValue is a flag with a time: a number of seconds, or a number with a unit as in 500ms.

@@ -37,7 +37,7 @@ empty [filter] table makes one that only filters.`,
 		RunE: cli.NeedVerb,
 	}
 	cmd.AddCommand(
-		newAddCmd(), newListCmd(), newWatchCmd(), newDelCmd(), newFlushCmd(), newTestCmd(),
+		newAddCmd(), newListCmd(), newWatchCmd(), newDelCmd(), newFlushCmd(), newTestCmd(), newDumpCmd(),
 		newSetCmd(), newProtectCmd(), newUnprotectCmd(), newTopCmd(),
 	)
 	return cmd

@@ -33,7 +33,7 @@ follows the routes to the backends, checks them, and announces VIPs. On backends
 		RunE: cli.NeedVerb,
 	}
 	cmd.AddCommand(
-		newShowCmd(), newExplainCmd(), newFlowsCmd(), newVIPCmd(), newBackendCmd(), newDrainCmd(), newUndrainCmd(), newDecapCmd(), newSeedCmd(),
+		newShowCmd(), newExplainCmd(), newFlowsCmd(), newVIPCmd(), newBackendCmd(), newDrainCmd(), newUndrainCmd(), newDecapCmd(), newSeedCmd(), newDumpCmd(),
 	)
 	return cmd
 }
