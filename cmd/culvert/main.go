@@ -125,6 +125,7 @@ func helpOn(cmd *cobra.Command, args []string) error {
 var verbs = []func() *cobra.Command{
 	newRunCmd,
 	newCheckCmd,
+	newReloadCmd,
 	newAttachCmd,
 	newDetachCmd,
 	newStatusCmd,

@@ -39,6 +39,8 @@ type Node struct {
 	Workers *Workers `toml:"workers"`
 	// Name is the name of the data plane. A file with a Namer has none.
 	Name string `toml:"name"`
+	// LogLevel is the least level of what the process logs: "debug", "info", "warn" or "error".
+	LogLevel string `toml:"log_level"`
 	// Metrics is the address that serves metrics, such as "127.0.0.1:9441". A file with a Namer has none.
 	Metrics string `toml:"metrics"`
 
@@ -156,6 +158,7 @@ func LoadAll(path string, parts []Part) (*Node, error) {
 	}
 	errs.Add(n.check(n.Position, parts))
 	errs.Add(n.checkLifecycle(n.Position))
+	errs.Add(n.checkLogLevel(n.Position))
 	errs.Add(n.Workers.check(n.In("workers")))
 	var wrong []string
 	for _, p := range parts {

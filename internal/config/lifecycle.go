@@ -2,7 +2,10 @@
 
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"log/slog"
+)
 
 // What a start does if an interface does not exist.
 const (
@@ -52,6 +55,20 @@ func (n *Node) checkLifecycle(at Position) error {
 		n.Missing = MissingWait
 	case n.Missing != MissingWait && n.Missing != MissingRefuse:
 		return at.Locate("missing", fmt.Errorf("missing = %q: use %q or %q", n.Missing, MissingWait, MissingRefuse))
+	}
+	return nil
+}
+
+// logLevels are the values of log_level.
+var logLevels = map[string]slog.Level{"": slog.LevelInfo, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+
+// Level returns the least level of what the process logs.
+func (n *Node) Level() slog.Level { return logLevels[n.LogLevel] }
+
+// checkLogLevel checks log_level.
+func (n *Node) checkLogLevel(at Position) error {
+	if _, ok := logLevels[n.LogLevel]; !ok {
+		return at.Locate("log_level", fmt.Errorf("log_level = %q: use \"debug\", \"info\", \"warn\" or \"error\"", n.LogLevel))
 	}
 	return nil
 }

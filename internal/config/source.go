@@ -73,13 +73,19 @@ func dropIns(path string) (paths []string, err error) {
 	return paths, nil
 }
 
+// Files returns the paths of the file at path and of its drop-ins, in the order of reading.
+func Files(path string) ([]string, error) {
+	paths, err := dropIns(path)
+	return append([]string{path}, paths...), err
+}
+
 // readSource reads a file and its drop-ins.
 func readSource(path string) (*source, error) {
 	s := &source{}
 	var errs Errors
-	paths, err := dropIns(path)
+	paths, err := Files(path)
 	errs.Add(err)
-	for _, p := range append([]string{path}, paths...) {
+	for _, p := range paths {
 		text, err := read(p)
 		errs.Add(err)
 		s.documents = append(s.documents, document{p, text})

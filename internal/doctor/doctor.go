@@ -121,6 +121,8 @@ type Options struct {
 	Waits bool
 	// FailedStages are the stages of running data planes that have failed in their process.
 	FailedStages []FailedStage
+	// Configs are the configurations of running processes that differ from their files or wait to be kept.
+	Configs []Config
 	// Unserved are the running data planes whose process has ended.
 	Unserved []Unserved
 	// IdleWorkers names what has workers without a SCION router: a file, or data planes.
@@ -224,6 +226,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkSlowPaths(o.SlowPaths)...)
 	r.add(checkUnserved(o.Unserved, refused)...)
 	r.add(checkFailedStages(o.FailedStages)...)
+	r.add(checkConfigs(o.Configs)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)
 		if err != nil {

@@ -76,10 +76,10 @@ func (c *Checked) look() {
 	}
 	problems, missing := datapath.Check(c.options(true), running)
 	for _, p := range problems {
-		c.refused(c.locate(p.Interface, p.Err))
+		c.refused(c.up.locate(p.Interface, p.Err))
 	}
 	for _, name := range missing {
-		c.note(c.locate(name, fmt.Errorf("interface %s does not exist yet: the data plane attaches to it when it does", name)))
+		c.note(c.up.locate(name, fmt.Errorf("interface %s does not exist yet: the data plane attaches to it when it does", name)))
 	}
 }
 
@@ -97,18 +97,9 @@ func (c *Checked) running() *datapath.Instance {
 		c.served = scion.ServerPID(c.name)
 	}
 	if c.served != 0 {
-		c.note(fmt.Errorf("data plane %s is served by process %d: 'culvert run' is refused until that ends", c.name, c.served))
+		c.note(fmt.Errorf("data plane %s is served by process %d: 'culvert reload' brings the file into force there, and 'culvert run' is refused until it ends", c.name, c.served))
 	}
 	return running
-}
-
-// locate adds the position of the list of interfaces to an error about one of them.
-func (c *Checked) locate(name string, err error) error {
-	at := slices.Index(c.file.Node.Interfaces, name)
-	if at < 0 {
-		return err
-	}
-	return c.file.Node.Locate(fmt.Sprintf("interfaces[%d]", at), err)
 }
 
 func (c *Checked) wrong(err error)   { c.add(&c.Wrong, err) }

@@ -141,6 +141,18 @@ type checkedError struct {
 	Error  string `json:"error"`
 }
 
+// err returns the error that e was made of, as far as e tells.
+func (e checkedError) err() error {
+	err := errors.New(e.Error)
+	switch {
+	case e.Line > 0:
+		return &config.Error{File: e.File, Line: e.Line, Column: e.Column, Err: err}
+	case e.File != "":
+		return &config.ReadError{Path: e.File, Err: err}
+	}
+	return err
+}
+
 func checkedErrors(all []error) []checkedError {
 	list := []checkedError{}
 	for _, err := range all {

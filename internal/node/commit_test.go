@@ -90,7 +90,7 @@ func (b *commitBed) attach(text string, first, last stage.Prepared) error {
 	if last != nil {
 		u.prepared = append(u.prepared, last)
 	}
-	if err := u.attach(b.t.Context(), start, false); err != nil {
+	if err := u.attach(b.t.Context(), u.options(start.Process)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"culvert/internal/config"
+	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
 	"culvert/internal/decap"
 	"culvert/internal/decap/decapplane"
@@ -153,6 +154,7 @@ func DoctorRunning(o *doctor.Options) {
 				Router: inst.Name(), SCION: isSCION(inst), Route: routeplane.OptionsOf(inst) != nil, LB: lbplane.OptionsOf(inst) != nil,
 			})
 		}
+		addConfig(o, inst)
 		stages, _, err := inst.Stages()
 		if err != nil {
 			o.Unread = err
@@ -182,6 +184,21 @@ func DoctorRunning(o *doctor.Options) {
 			}
 		}
 		inst.Close()
+	}
+}
+
+// addConfig adds the configuration of the process that serves a data plane, unless it is as in the files.
+func addConfig(o *doctor.Options, inst *datapath.Instance) {
+	s, err := inforce.Of(inst)
+	if err != nil || s == nil {
+		return // what keeps it from being read keeps the stages' states too, which is reported
+	}
+	c := doctor.Config{Router: inst.Name(), File: s.File, Differs: s.Differs(), Trial: s.Until != nil}
+	if s.Reload != nil && !s.Reload.OK {
+		c.Refused = s.Reload.Error
+	}
+	if len(c.Differs) > 0 || c.Refused != "" || c.Trial {
+		o.Configs = append(o.Configs, c)
 	}
 }
 

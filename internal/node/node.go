@@ -31,20 +31,22 @@ func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)
 // Run attaches the data plane that the configuration at path describes and keeps it in step with the host until ctx ends. The
 // data plane stays attached.
 func Run(ctx context.Context, path string) error {
-	n, err := stages.Load(path)
-	if err != nil {
-		return err
-	}
-	return run(ctx, stage.File{Path: path, Node: n})
+	return run(ctx, func() (stage.File, error) {
+		n, err := stages.Load(path)
+		return stage.File{Path: path, Node: n}, err
+	})
 }
 
 // RunSCION is Run for a SCION router without a file of culvert's own, with the settings of s. A data plane of the same name
 // that runs already loses what came from its file, and keeps what was made by hand.
 func RunSCION(ctx context.Context, s scion.Table) error {
-	return run(ctx, stage.File{Path: s.Config, Node: &config.Node{
-		Mode: config.ModeNative, Missing: config.MissingRefuse, Detached: config.DetachedStay,
-		Tables: map[string]config.Table{scion.Stage{}.Name(): &s},
-	}})
+	return run(ctx, func() (stage.File, error) {
+		table := s
+		return stage.File{Path: s.Config, Node: &config.Node{
+			Mode: config.ModeNative, Missing: config.MissingRefuse, Detached: config.DetachedStay,
+			Tables: map[string]config.Table{scion.Stage{}.Name(): &table},
+		}}, nil
+	})
 }
 
 // LoadFilter compiles the [filter] table of the file at path, for a trial without a data plane.
@@ -67,9 +69,15 @@ func LoadFilter(path string) (*filterplane.Filter, *filterplane.TesterSets, erro
 // has tells whether a file has the table of a stage.
 func has(n *config.Node, s stage.Stage) bool { return n.Tables[s.Name()] != nil }
 
-// run is Run for a file that was read.
-func run(ctx context.Context, f stage.File) error {
-	n, log := f.Node, logger()
+// run is Run for a file that read returns, now and when it is to be read again.
+func run(ctx context.Context, read func() (stage.File, error)) error {
+	f, err := read()
+	if err != nil {
+		return err
+	}
+	n, level := f.Node, new(slog.LevelVar)
+	level.Set(n.Level())
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if err := idleWorkers(n); err != nil {
 		log.Warn(err.Error())
 	}
@@ -77,21 +85,21 @@ func run(ctx context.Context, f stage.File) error {
 	if err != nil {
 		return err
 	}
-	if listener != nil {
-		defer listener.Close()
-	}
+	defer closeListener(listener)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	u, err := bringUp(ctx, f, stage.Start{Process: true, Log: log, Out: io.Discard}, false)
 	if err != nil {
 		return err
 	}
-	defer u.close()
-	defer cancel()
 	if u.inst != nil && !has(n, scion.Stage{}) { // the SCION router logs this itself
 		logAttached(log, u.name, u.inst.Attached(), u.inst.Adopted())
 	}
-	return u.serve(ctx, listener, log)
+	p := newProcess(u, read, log, level)
+	p.metrics.move(n.Metrics, listener)
+	defer func() { p.up.close() }()
+	defer cancel()
+	return p.run(ctx)
 }
 
 // logAttached logs which interfaces the data plane is attached to. followPorts logs which ones are missing.
@@ -110,7 +118,7 @@ func listen(n *config.Node) (net.Listener, error) {
 	}
 	listener, err := httpserve.Listen(n.Metrics)
 	if err != nil {
-		if by := server(n.Name); by != "" { // its process has the address
+		if by := servedBy(n.Name); by != "" { // its process has the address
 			return nil, fmt.Errorf("data plane %s is served by %s: stop that process first", n.Name, by)
 		}
 		if err := checkMetrics(n, 0); err != nil {
@@ -121,8 +129,8 @@ func listen(n *config.Node) (net.Listener, error) {
 	return listener, nil
 }
 
-// server names the process that serves the data plane name of this network namespace, "" if there is none.
-func server(name string) string {
+// servedBy names the process that serves the data plane name of this network namespace, "" if there is none.
+func servedBy(name string) string {
 	inst, err := datapath.OpenHere(name)
 	if inst == nil || err != nil {
 		return ""

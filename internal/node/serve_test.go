@@ -41,7 +41,7 @@ func (f fakeStage) Serve(ctx context.Context, ready func()) error {
 }
 
 // TestStageOut has one stage of three fail. The others go on, and the instance and doctor say which one is out and why. When the
-// last one that needs a process fails too, serveStages returns its error.
+// last one that needs a process fails too, the process ends with its error.
 func TestStageOut(t *testing.T) {
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "no0", "no1")
@@ -57,7 +57,8 @@ func TestStageOut(t *testing.T) {
 	}}
 	var log strings.Builder
 	ended := make(chan error, 1)
-	go func() { ended <- u.serveStages(t.Context(), slog.New(slog.NewTextHandler(&log, nil))) }()
+	p := newProcess(u, nil, slog.New(slog.NewTextHandler(&log, nil)), new(slog.LevelVar))
+	go func() { ended <- p.run(t.Context()) }()
 	expect := func(want ...datapath.StageState) {
 		t.Helper()
 		var got []datapath.StageState

@@ -3,10 +3,14 @@
 package node
 
 import (
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"culvert/internal/config"
+	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
 	"culvert/internal/host/runstate"
 )
@@ -15,6 +19,7 @@ import (
 type stageStates struct {
 	inst   *datapath.Instance
 	writer *runstate.Writer
+	config *runstate.Writer
 	log    *slog.Logger
 	done   chan struct{}
 	ended  sync.WaitGroup
@@ -22,6 +27,7 @@ type stageStates struct {
 	mu       sync.Mutex
 	states   []datapath.StageState
 	detached string
+	inForce  inforce.State
 	plane    uint64 // ID of the data plane for which they were last written
 	failed   bool
 }
@@ -31,7 +37,7 @@ const statesPeriod = 500 * time.Millisecond
 
 // newStages publishes all stages of u as starting.
 func newStages(u *up, log *slog.Logger) *stageStates {
-	s := &stageStates{inst: u.inst, log: log, done: make(chan struct{}), detached: u.file.Node.Detached}
+	s := &stageStates{inst: u.inst, log: log, done: make(chan struct{}), detached: u.file.Node.Detached, inForce: u.inForce()}
 	for _, p := range u.prepared {
 		s.states = append(s.states, datapath.StageState{Stage: p.Name(), State: datapath.StageStarting})
 	}
@@ -42,6 +48,7 @@ func newStages(u *up, log *slog.Logger) *stageStates {
 		log.Warn("what other processes have left stays", "err", err)
 	}
 	s.writer = runstate.NewWriter(datapath.StagesKind, s.inst.NetNS(), s.inst.Name())
+	s.config = inforce.NewWriter(s.inst.NetNS(), s.inst.Name())
 	s.write(true)
 	s.ended.Go(func() {
 		tick := time.NewTicker(statesPeriod)
@@ -80,11 +87,11 @@ func (s *stageStates) write(changed bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := s.inst.ID()
+	id := s.inst.ID() // of any generation
 	if id == 0 || !changed && id == s.plane {
 		return
 	}
-	err := s.writer.Write(id, datapath.ProcessState{Stages: s.states, Detached: s.detached})
+	err := errors.Join(s.writer.Write(id, datapath.ProcessState{Stages: s.states, Detached: s.detached}), s.config.Write(id, s.inForce))
 	if err != nil && !s.failed {
 		s.log.Warn("'culvert status' cannot tell of the stages", "err", err)
 	}
@@ -98,5 +105,52 @@ func (s *stageStates) close() {
 	s.ended.Wait()
 	if s.writer != nil {
 		s.writer.Close()
+		s.config.Close()
 	}
+}
+
+// succeed publishes the stages of another configuration. Those of servers in goOn keep their states, the others are starting.
+func (s *stageStates) succeed(u *up, goOn []*server) {
+	s.mu.Lock()
+	was := s.states
+	s.inst, s.detached, s.states = u.inst, u.file.Node.Detached, nil
+	for _, p := range u.prepared {
+		state := datapath.StageState{Stage: p.Name(), State: datapath.StageStarting}
+		for _, old := range was {
+			if old.Stage == p.Name() && slices.ContainsFunc(goOn, func(s *server) bool { return s.Name() == old.Stage }) {
+				state = old
+			}
+		}
+		s.states = append(s.states, state)
+	}
+	s.mu.Unlock()
+	s.write(true)
+}
+
+// reloaded publishes the outcome of a reload. u is what is in force after it.
+func (s *stageStates) reloaded(u *up, err error) {
+	r := inforce.Reload{At: time.Now(), OK: err == nil}
+	if err != nil {
+		r.Error = config.All(err)[0].Error()
+	}
+	s.mu.Lock()
+	if err == nil {
+		s.inForce = u.inForce()
+	}
+	s.inForce.Reload = &r
+	s.mu.Unlock()
+	s.write(true)
+}
+
+// until publishes when the configuration goes back, nil if it stays.
+func (s *stageStates) until(at *time.Time) {
+	s.mu.Lock()
+	s.inForce.Until = at
+	s.mu.Unlock()
+	s.write(true)
+}
+
+// inForce returns the state of the configuration, which was just read.
+func (u *up) inForce() inforce.State {
+	return inforce.State{File: u.file.Path, DropIns: len(u.file.Node.Files) > 0, ReadAt: u.readAt, Read: u.stamps}
 }

@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/host/filestamp"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/route/routestage"
 	"culvert/internal/scion"
@@ -26,6 +29,8 @@ type up struct {
 	plans    []stage.Plan
 	prepared []stage.Prepared // in the order in which a packet meets them
 	inst     *datapath.Instance
+	stamps   []filestamp.Stamp // of the files that were read
+	readAt   time.Time
 }
 
 // bringUp has all stages plan and prepare, attaches the data plane, and has all stages commit. After an error nothing has
@@ -33,7 +38,7 @@ type up struct {
 // instance.
 func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary bool) (_ *up, err error) {
 	u := &up{file: f, name: f.Node.Name}
-	if u.plans, err = plan(f); err != nil {
+	if u.plans, err = u.plan(); err != nil {
 		return nil, err
 	}
 	if !start.Process {
@@ -65,21 +70,35 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 	if b, ok := planned[*lbstage.Plan](u.plans); ok && b.On() && has(f.Node, scion.Stage{}) && !start.Process {
 		return nil, fmt.Errorf("router %s has VIPs made by hand: a load balancer beside [scion] needs the process, use culvert run", u.name)
 	}
-	return u, u.attach(ctx, start, temporary)
+	o := u.options(start.Process)
+	o.Temporary = temporary
+	return u, u.attach(ctx, o)
 }
 
-// plan returns the plans of all stages that the file turns on.
-func plan(f stage.File) (plans []stage.Plan, err error) {
+// plan returns the plans of all stages that the file turns on, and notes what the files were like.
+func (u *up) plan() (plans []stage.Plan, err error) {
+	u.readAt, u.stamps = time.Now(), filestamp.All(files(u.file))
 	for _, s := range stages.All() {
-		p, err := s.Plan(f)
+		p, err := s.Plan(u.file)
 		if err != nil {
 			return nil, err
 		}
 		if p != nil {
 			plans = append(plans, p)
 		}
+		if r, ok := p.(stage.Reader); ok {
+			u.stamps = append(u.stamps, filestamp.All(r.Files())...)
+		}
 	}
 	return plans, nil
+}
+
+// files returns the paths of a configuration file and its drop-ins.
+func files(f stage.File) []string {
+	if len(f.Node.Files) > 0 {
+		return f.Node.Files
+	}
+	return []string{f.Path} // of the SCION router alone
 }
 
 // place finds the name of the data plane and the interfaces to attach it to.
@@ -163,23 +182,36 @@ func (u *up) options(process bool) datapath.Options {
 	}
 }
 
-// attach loads the program, attaches it to the interfaces, and has the stages commit.
-func (u *up) attach(ctx context.Context, start stage.Start, temporary bool) (err error) {
-	o := u.options(start.Process)
-	o.Temporary = temporary
-	for _, p := range u.prepared {
-		if part := p.Part(); part != nil {
-			o.Parts = append(o.Parts, part)
-		}
-	}
+// attach loads the program, attaches it to the interfaces, and has the stages commit. Options are those of u.options.
+func (u *up) attach(ctx context.Context, o datapath.Options) (err error) {
+	o.Parts = parts(u.prepared)
 	commit := func(inst *datapath.Instance) error { return commit(ctx, inst, u.prepared) }
-	if !temporary {
+	if !o.Temporary {
 		o.Begin = commit
 	}
-	if u.inst, err = datapath.Attach(o); err != nil || !temporary {
+	if u.inst, err = datapath.Attach(o); err != nil || !o.Temporary {
 		return err
 	}
 	return commit(u.inst)
+}
+
+// parts returns the parts of the program that prepared stages have.
+func parts(prepared []stage.Prepared) (all []datapath.Part) {
+	for _, p := range prepared {
+		if part := p.Part(); part != nil {
+			all = append(all, part)
+		}
+	}
+	return all
+}
+
+// locate adds the position of an interface in the file to an error about it.
+func (u *up) locate(name string, err error) error {
+	at := slices.Index(u.file.Node.Interfaces, name)
+	if at < 0 {
+		return err
+	}
+	return u.file.Node.Locate(fmt.Sprintf("interfaces[%d]", at), err)
 }
 
 func workers(n *config.Node) datapath.Workers {
@@ -197,13 +229,18 @@ func commit(ctx context.Context, inst *datapath.Instance, all []stage.Prepared) 
 
 // close releases what the stages have taken. The data plane stays.
 func (u *up) close() {
-	for _, p := range slices.Backward(u.prepared) {
-		if err := p.Close(); err != nil {
-			logger().Error("closing a stage failed", "stage", p.Name(), "err", err)
-		}
-	}
+	closeStages(u.prepared, logger())
 	if u.inst != nil {
 		u.inst.Close()
+	}
+}
+
+// closeStages closes prepared stages, the last one first.
+func closeStages(prepared []stage.Prepared, log *slog.Logger) {
+	for _, p := range slices.Backward(prepared) {
+		if err := p.Close(); err != nil {
+			log.Error("closing a stage failed", "stage", p.Name(), "err", err)
+		}
 	}
 }
 

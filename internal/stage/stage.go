@@ -81,6 +81,19 @@ type Host struct {
 	Note func(error)
 }
 
+// Reader is a Plan that was read from more files than the configuration.
+type Reader interface {
+	// Files returns their paths.
+	Files() []string
+}
+
+// Differ is a Plan that can say what it changes.
+type Differ interface {
+	// Changes returns a line for each thing that differs from what a former plan of the stage asks for. former is nil if the
+	// stage was off.
+	Changes(former Plan) []string
+}
+
 // Summarizer is a Plan that can say how much it turns on.
 type Summarizer interface {
 	// Summary returns counts of what the file has.
@@ -95,7 +108,7 @@ type Count struct {
 }
 
 // Successor is a Plan that can follow an earlier one of its stage in the process that serves it, when the file is read again.
-// Without it the earlier stage ends before the new one is prepared.
+// Without it Prepare is called while the earlier stage serves, and the earlier stage ends before Commit.
 type Successor interface {
 	// ServedBy tells whether former, as it is, does what the plan asks of Serve: then it goes on, unless a new program is loaded.
 	ServedBy(former Prepared) bool

@@ -56,6 +56,8 @@ type Router struct {
 	Unattached []pins.Unattached `json:"unattached,omitempty"`
 	// Stages are the states of the stages in the process that serves, left out if there is no process or they are not known.
 	Stages []datapath.StageState `json:"stages,omitempty"`
+	// Config is the configuration of the process that serves, left out if there is no process or it is not known.
+	Config *Config `json:"config,omitempty"`
 	// Starting tells whether a start is going on that has not attached the data plane to anything yet.
 	Starting bool                 `json:"starting,omitempty"`
 	Links    []Link               `json:"links"`
@@ -207,6 +209,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 	if stages, known, err := inst.Stages(); err == nil && known {
 		r.Stages = stages
 	}
+	r.describeConfig(inst)
 	devices := inst.Devices()
 	ports, err := inst.Ports()
 	if err != nil {

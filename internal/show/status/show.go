@@ -107,6 +107,9 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 			lines = append(lines, "  stage "+s.Stage+"  starting")
 		}
 	}
+	if r.Config != nil {
+		lines = append(lines, r.Config.lines(time.Now())...)
+	}
 	if w := r.Workers; w != nil {
 		does := fmt.Sprintf("queue %d packets each", w.Queue)
 		if r.noSCION {

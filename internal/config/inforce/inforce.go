@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inforce tells which configuration a process serves, and whether its files have changed since it was read.
+package inforce
+
+import (
+	"slices"
+	"time"
+
+	"culvert/internal/config"
+	"culvert/internal/host/filestamp"
+	"culvert/internal/host/runstate"
+)
+
+// kind is the kind under which runstate stores a State.
+const kind = "config"
+
+// State is what a process publishes about its configuration.
+type State struct {
+	// File is the path of the file. DropIns says that there may be drop-ins of it.
+	File    string `json:"file"`
+	DropIns bool   `json:"drop_ins"`
+	// Read are the files that the configuration was read from, with their drop-ins and those that they name, at ReadAt.
+	Read   []filestamp.Stamp `json:"read"`
+	ReadAt time.Time         `json:"read_at"`
+	// Reload is the last attempt to read the files again, nil if there was none.
+	Reload *Reload `json:"reload,omitempty"`
+	// Until is when the configuration before this one comes back unless somebody keeps this one, nil if it stays.
+	Until *time.Time `json:"until,omitempty"`
+}
+
+// Reload is an attempt to read the configuration again.
+type Reload struct {
+	At time.Time `json:"at"`
+	OK bool      `json:"ok"`
+	// Error says in one line why it was refused.
+	Error string `json:"error,omitempty"`
+}
+
+// Differs returns the paths of files that have changed since they were read, and of drop-ins that have been added.
+func (s *State) Differs() (paths []string) {
+	for _, f := range s.Read {
+		if f.Changed() {
+			paths = append(paths, f.Path)
+		}
+	}
+	if !s.DropIns {
+		return paths
+	}
+	// A directory that cannot be read is an error of the next reload.
+	all, _ := config.Files(s.File)
+	for _, path := range all {
+		if !slices.ContainsFunc(s.Read, func(f filestamp.Stamp) bool { return f.Path == path }) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// NewWriter makes a writer for the State of the process that serves the data planes of a name in a network namespace.
+func NewWriter(netns uint32, name string) *runstate.Writer { return runstate.NewWriter(kind, netns, name) }
+
+// Plane is a data plane that a process may serve.
+type Plane interface {
+	NetNS() uint32
+	Name() string
+	// ID tells the data plane from earlier ones of its name.
+	ID() uint64
+	// Served tells whether a process serves it.
+	Served() bool
+}
+
+// Of returns the state of the process that serves a data plane, nil if there is no such process, or if it has told nothing.
+func Of(p Plane) (*State, error) {
+	id := p.ID()
+	if id == 0 || !p.Served() {
+		return nil, nil
+	}
+	s := new(State)
+	known, err := runstate.Read(kind, p.NetNS(), p.Name(), id, s)
+	if err != nil || !known {
+		return nil, err
+	}
+	return s, nil
+}

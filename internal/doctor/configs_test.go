@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import "testing"
+
+func TestConfigs(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		config Config
+		want   []Finding
+	}{
+		{"as the files", Config{Router: "edge", File: "e.toml"}, nil},
+		{"changed", Config{Router: "edge", File: "e.toml", Differs: []string{"e.toml", "bad.txt"}}, []Finding{{
+			Status: Warn, Check: "configuration", Command: "culvert reload --on edge",
+			Finding: "data plane edge: what is in force differs from the files: changed since they were read: e.toml, bad.txt",
+		}}},
+		{"refused", Config{Router: "edge", File: "e.toml", Differs: []string{"e.toml"}, Refused: "e.toml:3:1: no"}, []Finding{{
+			Status: Fail, Check: "configuration", Command: "culvert check -c e.toml",
+			Finding: "data plane edge: the last reload was refused, and what was in force goes on: e.toml:3:1: no",
+		}}},
+		{"on trial", Config{Router: "edge", Trial: true}, []Finding{{
+			Status: Warn, Check: "configuration", Command: "culvert reload --on edge --keep",
+			Finding: "data plane edge: the configuration goes back to the one before unless somebody keeps it",
+		}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := checkConfigs([]Config{tt.config})
+			if len(got) != len(tt.want) {
+				t.Fatalf("found %+v", got)
+			}
+			for n := range got {
+				if got[n] != tt.want[n] {
+					t.Errorf("found %+v, want %+v", got[n], tt.want[n])
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"culvert/internal/config"
+	"culvert/internal/host/pins"
+	"culvert/internal/host/trust"
+)
+
+// Which says which process a command is about: that of the data plane On or of the configuration File, or if both are empty,
+// the only one of this network namespace.
+type Which struct{ On, File string }
+
+// Reload asks a process to read its configuration again. An error with several lines is a config.Errors.
+func Reload(ctx context.Context, which Which, r Request) (*Reloaded, error) {
+	path, err := find(ctx, which)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	answer := new(Reloaded)
+	if err := asked(ctx, path, http.MethodPost, reloadPath, body, answer); err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// serving is a process with its control socket.
+type serving struct {
+	Serving
+	path string
+}
+
+// find returns the control socket of a process.
+func find(ctx context.Context, which Which) (path string, err error) {
+	all, err := processes(ctx)
+	if err != nil {
+		return "", err
+	}
+	var fit []serving
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name)
+		if (which.On == "" || s.Name == which.On) && (which.File == "" || sameFile(s.File, which.File)) {
+			fit = append(fit, s)
+		}
+	}
+	switch {
+	case len(fit) == 1:
+		return fit[0].path, nil
+	case len(fit) > 1:
+		return "", fmt.Errorf("several processes serve data planes here, %s: name one with --on", strings.Join(names, ", "))
+	case which.File != "":
+		return "", fmt.Errorf("no process of this network namespace runs %s: start it with 'culvert run -c %[1]s'", which.File)
+	case which.On != "":
+		return "", fmt.Errorf("no process of this network namespace serves data plane %s: see 'culvert status'", which.On)
+	}
+	return "", errors.New("no process of this network namespace serves a data plane: start one with 'culvert run'")
+}
+
+// sameFile tells whether two paths name one file as far as their texts tell: the process may run elsewhere.
+func sameFile(a, b string) bool {
+	absolute, err := filepath.Abs(b)
+	return a == b || err == nil && a == absolute
+}
+
+// processes returns the processes of this network namespace that answer on their control sockets.
+func processes(ctx context.Context) (all []serving, err error) {
+	here, err := pins.Here()
+	if err != nil {
+		return nil, err
+	}
+	if err := trust.Dir(trust.RunDir); err != nil {
+		return nil, err
+	}
+	paths, err := filepath.Glob(filepath.Join(trust.RunDir, "*.sock"))
+	if err != nil {
+		return nil, err
+	}
+	var denied error
+	for _, path := range paths {
+		s := serving{path: path}
+		if err := asked(ctx, path, http.MethodGet, servingPath, nil, &s.Serving); err != nil {
+			if strings.Contains(err.Error(), "permission denied") {
+				denied = err
+			}
+			continue // a process that was killed, or ends
+		}
+		if s.NetNS == here.Inode {
+			all = append(all, s)
+		}
+	}
+	if len(all) == 0 && denied != nil {
+		return nil, denied
+	}
+	return all, nil
+}
+
+// answerTime bounds how long a process may take to answer. A reload may read sets with millions of entries.
+const answerTime = 10 * time.Minute
+
+// asked sends a request to a process and stores its answer.
+func asked(ctx context.Context, path, method, to string, body []byte, answer any) error {
+	client := http.Client{Timeout: answerTime, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, method, "http://culvert"+to, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return fmt.Errorf("asking the process at %s: %w", path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("reading the answer of the process at %s: %w", path, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return json.Unmarshal(text, answer)
+	}
+	var r refusal
+	if json.Unmarshal(text, &r) != nil || len(r.Errors) == 0 {
+		return fmt.Errorf("the process at %s answered %s", path, response.Status)
+	}
+	var errs config.Errors
+	for _, e := range r.Errors {
+		errs.Add(e.err())
+	}
+	return errs.Err()
+}

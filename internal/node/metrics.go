@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/httpserve"
+	"culvert/internal/stats"
+)
+
+// metricsServer serves the counters of the instance at /metrics, at an address that may change. A SCION router serves its own.
+type metricsServer struct {
+	// failed gets the error with which serving has ended.
+	failed func(error)
+	// address is where they are served, "" for nowhere.
+	address string
+	handler atomic.Pointer[http.Handler]
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+}
+
+// show has the server show an instance, nil for none, from now on.
+func (m *metricsServer) show(inst *datapath.Instance) {
+	registry := prometheus.NewRegistry()
+	if inst != nil {
+		registry.MustRegister(stats.NewCollector(inst))
+	}
+	h := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	m.handler.Store(&h)
+}
+
+// ServeHTTP implements http.Handler.
+func (m *metricsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*m.handler.Load()).ServeHTTP(w, r) }
+
+// listen opens a listener at another address, nil if the address is the same or there is none.
+func (m *metricsServer) listen(n *config.Node) (net.Listener, error) {
+	if n.Metrics == m.address || n.Metrics == "" {
+		return nil, nil
+	}
+	l, err := httpserve.Listen(n.Metrics)
+	if err != nil {
+		return nil, n.Locate("metrics", fmt.Errorf("serving metrics on %s: %w", n.Metrics, err))
+	}
+	return l, nil
+}
+
+// move serves at an address from now on, by a listener from listen.
+func (m *metricsServer) move(address string, l net.Listener) {
+	if address == m.address {
+		return
+	}
+	m.close()
+	m.address = address
+	if l == nil {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", m)
+	m.work.Go(func() {
+		if err := httpserve.Serve(ctx, l, mux, "metrics"); err != nil {
+			m.failed(err)
+		}
+	})
+}
+
+// close ends serving.
+func (m *metricsServer) close() {
+	if m.stop != nil {
+		m.stop()
+		m.work.Wait()
+		m.stop = nil
+	}
+	m.address = ""
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/stage"
+)
+
+// handle does what a request asks for.
+func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
+	if r.Keep {
+		return p.keep()
+	}
+	start := time.Now()
+	result := &Reloaded{Name: p.up.name, File: p.up.file.Path, DryRun: r.DryRun, Changes: []string{}, Notes: []string{}}
+	next, err := p.candidate(func(err error) { result.Notes = append(result.Notes, withPosition(err).Error()) })
+	if err == nil {
+		result.Changes = append(result.Changes, changes(p.up, next)...)
+	}
+	if r.DryRun {
+		return result, err
+	}
+	back := p.lastKept()
+	if err == nil {
+		result.NewProgram, err = p.apply(ctx, next)
+	}
+	p.states.reloaded(p.up, err)
+	if err != nil {
+		return nil, err
+	}
+	result.Until = p.tryFor(r.Confirm, back)
+	result.Milliseconds = time.Since(start).Milliseconds()
+	p.log.Info("configuration reloaded", "changes", len(result.Changes), "new_program", result.NewProgram)
+	return result, nil
+}
+
+// candidate reads the configuration again, and checks it as a start does. It touches nothing.
+func (p *process) candidate(note func(error)) (*up, error) {
+	f, err := p.read()
+	if err != nil {
+		return nil, err
+	}
+	next := &up{file: f, name: f.Node.Name}
+	if next.plans, err = next.plan(); err != nil {
+		return nil, err
+	}
+	if err := next.place(); err != nil {
+		return nil, err
+	}
+	return next, p.check(next, note)
+}
+
+// check returns all errors with which a configuration would be refused.
+func (p *process) check(next *up, note func(error)) error {
+	if err := p.staysSame(next); err != nil {
+		return err
+	}
+	if err := idleWorkers(next.file.Node); err != nil {
+		note(err)
+	}
+	if p.up.inst == nil {
+		return next.checkHost(true, os.Getpid(), note)
+	}
+	var errs config.Errors
+	errs.Add(next.checkPlans(p.up.inst))
+	errs.Add(next.checkHost(true, os.Getpid(), note))
+	problems, _ := datapath.Check(next.options(true), p.up.inst)
+	for _, problem := range problems {
+		errs.Add(next.locate(problem.Interface, problem.Err))
+	}
+	return errs.Err()
+}
+
+// staysSame refuses changes that a data plane does not survive.
+func (p *process) staysSame(next *up) error {
+	was, is := p.up.file.Node, next.file.Node
+	switch {
+	case next.name != p.up.name:
+		return is.Locate("name", fmt.Errorf("the data plane would be %s instead of %s, which is another one: "+
+			"'culvert run' with this file starts it beside this process", next.name, p.up.name))
+	case is.Mode != was.Mode:
+		return is.Locate("mode", fmt.Errorf("mode = %q instead of %q: the kernel cannot change that while packets flow: "+
+			"detach the data plane ('culvert detach --all') and start again", is.Mode, was.Mode))
+	case (len(next.on) == 0) != (p.up.inst == nil):
+		return errors.New("the router's addresses move between loopback and interfaces: start the process again")
+	}
+	return nil
+}
+
+// apply brings a configuration that was checked into force, as a whole or, on an error, not at all. It tells whether a new
+// program was loaded.
+func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) {
+	listener, err := p.metrics.listen(next.file.Node)
+	if err != nil {
+		return false, err
+	}
+	if err := p.prepare(ctx, next); err != nil {
+		closeListener(listener)
+		return false, err
+	}
+	former := p.up
+	keep, err := p.fits(next)
+	if err != nil {
+		closeStages(next.prepared, p.log)
+		closeListener(listener)
+		return false, err
+	}
+	var goOn, end []*server
+	for _, s := range p.servers {
+		if keep && s.err == nil && next.servedBy(s) {
+			goOn = append(goOn, s)
+		} else {
+			end = append(end, s)
+		}
+	}
+	p.endServers(stage.ErrSucceeded, end...)
+	if keep {
+		next.inst = former.inst
+		err = p.recommit(ctx, next)
+	} else {
+		p.endKeepers()
+		o := next.options(true)
+		o.Former = former.inst
+		err = next.attach(ctx, o)
+	}
+	if err != nil {
+		closeStages(next.prepared, p.log)
+		closeListener(listener)
+		p.resume(ctx, end, !keep)
+		return false, err
+	}
+	p.succeed(ctx, next, goOn, !keep)
+	p.metrics.move(next.file.Node.Metrics, listener)
+	return !keep, nil
+}
+
+// prepare prepares the stages of a configuration. On an error nothing stays prepared.
+func (p *process) prepare(ctx context.Context, next *up) error {
+	start := stage.Start{Process: true, Log: p.log}
+	for _, plan := range next.plans {
+		var prepared stage.Prepared
+		var err error
+		succeeding, ok := plan.(stage.Successor)
+		if former := p.server(plan.Name()); ok && former != nil {
+			prepared, err = succeeding.Succeed(ctx, start, former.Prepared)
+		} else {
+			prepared, err = plan.Prepare(ctx, start)
+		}
+		if err != nil {
+			closeStages(next.prepared, p.log)
+			return err
+		}
+		next.prepared = append(next.prepared, prepared)
+	}
+	return nil
+}
+
+// fits tells whether the program that runs does for a prepared configuration.
+func (p *process) fits(next *up) (bool, error) {
+	if p.up.inst == nil {
+		return true, nil
+	}
+	o := next.options(true)
+	o.Parts = parts(next.prepared)
+	return p.up.inst.Fits(o)
+}
+
+// servedBy tells whether a server does what the configuration asks of its stage.
+func (u *up) servedBy(s *server) bool {
+	for _, plan := range u.plans {
+		if succeeding, ok := plan.(stage.Successor); ok && plan.Name() == s.Name() {
+			return succeeding.ServedBy(s.Prepared)
+		}
+	}
+	return false
+}
+
+// recommit commits all stages on the instance that runs.
+func (p *process) recommit(ctx context.Context, next *up) error {
+	if next.inst == nil {
+		return nil
+	}
+	return next.inst.Recommit(func(h *datapath.Instance) error { return commit(ctx, h, next.prepared) })
+}
+
+// resume serves what was served before a change that has failed. interrupted says that the instance was not kept in step
+// meanwhile.
+func (p *process) resume(ctx context.Context, ended []*server, interrupted bool) {
+	for _, s := range ended {
+		if s.over && s.err != nil {
+			continue // it was out before
+		}
+		p.servers[slices.Index(p.servers, s)] = p.serve(ctx, s.Prepared)
+	}
+	if interrupted {
+		p.beginKeepers(ctx)
+	}
+}
+
+// succeed serves a configuration that is in force in place of the one before. Servers in goOn go on; loaded says that there is
+// a new program.
+func (p *process) succeed(ctx context.Context, next *up, goOn []*server, loaded bool) {
+	former := p.up
+	p.up = next
+	for n, prepared := range next.prepared {
+		for _, s := range goOn {
+			if s.Name() == prepared.Name() {
+				p.close(prepared)
+				next.prepared[n] = s.Prepared
+			}
+		}
+	}
+	for _, s := range p.servers {
+		if !slices.Contains(goOn, s) {
+			p.close(s.Prepared)
+		}
+	}
+	if !loaded && former.file.Node.Detached != next.file.Node.Detached {
+		p.endKeepers()
+		p.beginKeepers(ctx)
+	}
+	p.states.succeed(next, goOn)
+	var servers []*server
+	for _, prepared := range next.prepared {
+		at := slices.IndexFunc(goOn, func(s *server) bool { return s.Prepared == prepared })
+		if at >= 0 {
+			servers = append(servers, goOn[at])
+			continue
+		}
+		servers = append(servers, p.serve(ctx, prepared))
+	}
+	p.servers = servers
+	if loaded {
+		p.metrics.show(next.inst)
+		former.inst.Close()
+		p.beginKeepers(ctx)
+	}
+	p.level.Set(next.file.Node.Level())
+}
+
+// close closes a stage that is not served any more.
+func (p *process) close(prepared stage.Prepared) { closeStages([]stage.Prepared{prepared}, p.log) }
+
+// logReload logs the outcome of a reload that a signal has asked for: nobody waits for its answer.
+func (p *process) logReload(r *Reloaded, err error) {
+	if err != nil {
+		for _, one := range config.All(err) {
+			p.log.Error("the configuration was not reloaded: the last good one goes on", "err", one)
+		}
+		return
+	}
+	for _, note := range r.Notes {
+		p.log.Warn(note)
+	}
+}
+
+func closeListener(l net.Listener) {
+	if l != nil {
+		l.Close()
+	}
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"culvert/internal/config"
+	"culvert/internal/host/filestamp"
+	"culvert/internal/stage"
+)
+
+// trial is a configuration that goes back to the one before unless somebody keeps it in time.
+type trial struct {
+	until time.Time
+	timer *time.Timer
+	back  earlier
+}
+
+// earlier is a configuration that was in force. Its plans keep what the files had then.
+type earlier struct {
+	file   stage.File
+	plans  []stage.Plan
+	stamps []filestamp.Stamp
+	readAt time.Time
+}
+
+// over returns a channel that tells when the time is over. It never does so without a trial.
+func (t *trial) over() <-chan time.Time {
+	if t == nil {
+		return nil
+	}
+	return t.timer.C
+}
+
+// lastKept returns the configuration to go back to: the last one that needs no confirmation.
+func (p *process) lastKept() earlier {
+	if p.trial != nil {
+		return p.trial.back
+	}
+	return earlier{p.up.file, p.up.plans, p.up.stamps, p.up.readAt}
+}
+
+// tryFor begins a trial of the configuration in force. With wait 0 there is none, and the configuration stays.
+func (p *process) tryFor(wait time.Duration, back earlier) *time.Time {
+	p.endTrial()
+	if wait <= 0 {
+		return nil
+	}
+	p.trial = &trial{until: time.Now().Add(wait), timer: time.NewTimer(wait), back: back}
+	p.states.until(&p.trial.until)
+	return &p.trial.until
+}
+
+// endTrial ends a trial: the configuration stays.
+func (p *process) endTrial() {
+	if p.trial == nil {
+		return
+	}
+	p.trial.timer.Stop()
+	p.trial = nil
+	p.states.until(nil)
+}
+
+// keep does what a request with Keep asks for.
+func (p *process) keep() (*Reloaded, error) {
+	if p.trial == nil {
+		return nil, errors.New("nothing to keep: no reload waits for that")
+	}
+	p.endTrial()
+	p.log.Info("the configuration is kept")
+	return &Reloaded{Name: p.up.name, File: p.up.file.Path}, nil
+}
+
+// goBack brings the last configuration that needs no confirmation into force again.
+func (p *process) goBack(ctx context.Context) {
+	back := p.trial.back
+	p.endTrial()
+	next := &up{file: back.file, plans: back.plans, name: p.up.name, stamps: back.stamps, readAt: back.readAt}
+	err := next.place()
+	if err == nil {
+		err = p.check(next, func(error) {})
+	}
+	if err == nil {
+		_, err = p.apply(ctx, next)
+	}
+	if err != nil {
+		p.states.reloaded(p.up, err)
+		for _, one := range config.All(err) {
+			p.log.Error("nobody has kept the configuration in time, and going back to the one before failed: it stays", "err", one)
+		}
+		return
+	}
+	p.states.reloaded(p.up, nil)
+	p.log.Warn("nobody has kept the configuration in time: the one before is in force again, and the file differs from it",
+		"file", p.up.file.Path)
+}
