@@ -9,6 +9,7 @@ const aboutConfig = `The file is TOML:
   interfaces = ["eth1", "eth2"]   # default: those of the SCION router
   name = "edge"                   # of the data plane, without [scion]; default: culvert
   metrics = "127.0.0.1:9441"      # serves metrics there, without [scion]; default: none
+  log_level = "info"              # or "debug", "warn", "error"
   missing = "wait"                # for interfaces that do not exist yet; "refuse": do not
                                   # start without them, which [scion] always does
   detached = "exit"               # what the process does after its data plane was detached
@@ -141,7 +142,7 @@ matters for lists of tables alone. A table of a list is whole in one file: a dro
 can add a VIP, but no backend to a VIP of another file. A drop-in that cannot be read
 is an error like one in the file itself.
 
-When the file is read again, what came from it before and is not in it any more
+When the file is read again, by 'culvert reload' or a new start, what came from it before and is not in it any more
 goes, and what was made by hand stays. The file's rules are one block: rules made
 by 'culvert filter add' stay in front of it or behind it. A rule of the file and
 another one made by hand cannot have the same name; one that is the same in both

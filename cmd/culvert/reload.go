@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/node"
+	"culvert/internal/show/usage"
 )
 
 func newReloadCmd() *cobra.Command {
@@ -50,24 +52,24 @@ With -j, an object:
   errors                              file, line, column (where known), error`,
 		Example: `  culvert reload --dry-run
   culvert reload --confirm 60 && ssh edge true && culvert reload --keep`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case r.Keep && (r.DryRun || cmd.Flags().Changed("confirm")):
-				return usageError(errors.New("--keep goes alone"))
+				return usage.Error(errors.New("--keep goes alone"))
 			case r.DryRun && cmd.Flags().Changed("confirm"):
-				return usageError(errors.New("--dry-run changes nothing, so there is nothing to confirm: leave one of them out"))
+				return usage.Error(errors.New("--dry-run changes nothing, so there is nothing to confirm: leave one of them out"))
 			case cmd.Flags().Changed("confirm") && r.Confirm <= 0:
-				return usageError(errors.New("--confirm needs a time of more than 0"))
+				return usage.Error(errors.New("--confirm needs a time of more than 0"))
 			}
 			return node.ShowReload(cmd.Context(), which, r, asJSON, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	configFlag(cmd, &which.File, "", "the process that runs the configuration `FILE`")
-	onFlag(cmd, &which.On, node.RoutersHere)
+	cli.ConfigFlag(cmd, &which.File, "", "the process that runs the configuration `FILE`")
+	cli.OnFlag(cmd, &which.On, node.RoutersHere)
 	cmd.Flags().BoolVar(&r.DryRun, "dry-run", false, "only say what would change")
-	timeFlag(cmd, &r.Confirm, "confirm", 0, "go back after `TIME`, in seconds or as 90s, unless --keep follows")
+	cli.TimeFlag(cmd, &r.Confirm, "confirm", 0, "go back after `TIME`, in seconds or as 90s, unless --keep follows")
 	cmd.Flags().BoolVar(&r.Keep, "keep", false, "keep what a reload with --confirm has brought into force")
-	canPrintJSON(cmd, &asJSON)
+	cli.CanPrintJSON(cmd, &asJSON)
 	return cmd
 }

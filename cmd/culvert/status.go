@@ -34,6 +34,10 @@ With -j, an object {"routers": [...]} whose members are:
   mode, served, pid, loaded_at, pins  how it is attached, whether a process serves
                                       it, which one, since when, and its pins
   workers                             cpus, queue (packets each), if there are any
+  config                              of the process: file, read_at, and
+      differs                           files that have changed since
+      reload                            the last one: at, ok, error
+      until                             when it goes back (culvert reload --confirm)
   problem                             why the rest could not be read, if so
   interfaces                          interface, attached, packets, bytes,
       peer                              what is wrong at a veth's other end:
