@@ -69,7 +69,6 @@ func workersText(n *config.Node) string {
 	return fmt.Sprintf("cpus %v, queue %d", n.Workers.CPUNumbers(), n.Workers.QueueLen())
 }
 
-
 func valueText(text string) string {
 	if text == "" {
 		return "none"

@@ -41,7 +41,9 @@ func (m *metricsServer) show(inst *datapath.Instance) {
 }
 
 // ServeHTTP implements http.Handler.
-func (m *metricsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) { (*m.handler.Load()).ServeHTTP(w, r) }
+func (m *metricsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*m.handler.Load()).ServeHTTP(w, r)
+}
 
 // listen opens a listener at another address, nil if the address is the same or there is none.
 func (m *metricsServer) listen(n *config.Node) (net.Listener, error) {

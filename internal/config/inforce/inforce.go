@@ -58,7 +58,9 @@ func (s *State) Differs() (paths []string) {
 }
 
 // NewWriter makes a writer for the State of the process that serves the data planes of a name in a network namespace.
-func NewWriter(netns uint32, name string) *runstate.Writer { return runstate.NewWriter(kind, netns, name) }
+func NewWriter(netns uint32, name string) *runstate.Writer {
+	return runstate.NewWriter(kind, netns, name)
+}
 
 // Plane is a data plane that a process may serve.
 type Plane interface {
