@@ -68,7 +68,9 @@ static __always_inline int lb_unclaimed_reason6(const void *ip, const void *data
 			return REASON_NONE;
 		return DROP_LB_UNCLAIMED;
 	case IPPROTO_FRAGMENT:
-		if (ip + 48 > data_end || LOAD16(ip + 42) & bpf_htons(0xfff8) ||
+		/* A shorter payload has no whole fragment header. What is read there would be padding. */
+		if (bpf_ntohs(LOAD16(ip + 4)) < 8 || ip + 48 > data_end ||
+		    LOAD16(ip + 42) & bpf_htons(0xfff8) ||
 		    (LOAD8(ip + 40) != IPPROTO_TCP && LOAD8(ip + 40) != IPPROTO_UDP))
 			return DROP_LB_UNCLAIMED;
 		return XMIT_LB_UNREACHABLE;
