@@ -78,7 +78,7 @@ func Begin(inst *datapath.Instance, o Options, h Head) (*Writer, error) {
 	}
 	notes := h.Notes
 	if len(others) > 0 {
-		notes = append(notes, fmt.Sprintf("left out of data plane %s: %s: a file without turns that off", inst.Name(), strings.Join(others, ", ")))
+		notes = append(notes, fmt.Sprintf("left out: %s of data plane %s, which a start from this file alone turns off", strings.Join(others, ", "), inst.Name()))
 	}
 	if keys {
 		w.Comment("metrics, missing, detached and [workers] are not known to a data plane: the defaults apply.")

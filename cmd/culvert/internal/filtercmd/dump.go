@@ -21,8 +21,8 @@ services, sets with their entries, whether they are from the file or made by han
 filter. Its name, mode and interfaces are in it, unless --tables leaves them out.
 
 With --by-hand it is a drop-in, for a data plane that has a file: only what was made
-by hand, without name, mode and interfaces. Once the file is read again it is the
-file's, and not twice there.
+by hand, without name, mode and interfaces. Once the file is read again that is the
+file's, and not in the next such dump: write each to a drop-in of its own.
 
 Entries are in the dump. With --sets they are in a file for each set, DIR/NAME.set:
 better for very many, and for those that a program writes.
@@ -30,9 +30,9 @@ better for very many, and for those that a program writes.
 What no file can express is a comment that begins with "warning:" and a line on
 standard error. Entries with a timeout have the time that was left. Counters and the
 state of limits are left out.`,
-		Example: "  culvert filter dump > /etc/culvert/culvert.toml\n" +
+		Example: "  culvert filter dump > new.toml && culvert check -c new.toml\n" +
 			"  culvert filter dump --by-hand > /etc/culvert/culvert.d/50-filter.toml\n" +
-			"  culvert filter dump --sets /etc/culvert/sets > /etc/culvert/culvert.toml",
+			"  culvert filter dump --sets /etc/culvert/sets > new.toml",
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out, o.Warn, o.Others = cmd.OutOrStdout(), cmd.ErrOrStderr(), node.BesideFilter

@@ -23,15 +23,15 @@ backends. Its name, mode and interfaces are in it, unless --tables leaves them o
 
 With --by-hand it is a drop-in, for a data plane that has a file: only VIPs that were
 made by hand, without name, mode and interfaces. Once the file is read again they are
-the file's, and not twice there.
+the file's, and not in the next such dump: write each to a drop-in of its own.
 
 What no file can express is a comment that begins with "warning:" and a line on
 standard error. Such are drained VIPs, for which that line has the command. A drained
 backend has weight 0, and a comment with its weight. Left out are [lb.bgp], which only
 the process has, and the seed: it is that of the machine, or has to be added.`,
-		Example: "  culvert lb dump > /etc/culvert/culvert.toml\n" +
+		Example: "  culvert lb dump > new.toml && culvert check -c new.toml\n" +
 			"  culvert lb dump --by-hand > /etc/culvert/culvert.d/50-lb.toml\n" +
-			"  culvert filter dump > all.toml && culvert lb dump --tables >> all.toml",
+			"  culvert filter dump > new.toml && culvert lb dump --tables >> new.toml",
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out, o.Warn, o.Others = cmd.OutOrStdout(), cmd.ErrOrStderr(), node.BesideLB
