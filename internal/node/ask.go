@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"culvert/internal/config"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/trust"
@@ -35,7 +37,7 @@ func Reload(ctx context.Context, which Which, r Request) (*Reloaded, error) {
 		return nil, err
 	}
 	answer := new(Reloaded)
-	if err := asked(ctx, path, http.MethodPost, reloadPath, body, answer); err != nil {
+	if err := asked(ctx, path, http.MethodPost, reloadPath, answerTime, body, answer); err != nil {
 		return nil, err
 	}
 	return answer, nil
@@ -93,31 +95,35 @@ func processes(ctx context.Context) (all []serving, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var denied error
+	var silent error
 	for _, path := range paths {
 		s := serving{path: path}
-		if err := asked(ctx, path, http.MethodGet, servingPath, nil, &s.Serving); err != nil {
-			if strings.Contains(err.Error(), "permission denied") {
-				denied = err
-			}
-			continue // a process that was killed, or ends
-		}
-		if s.NetNS == here.Inode {
+		err := asked(ctx, path, http.MethodGet, servingPath, servingTime, nil, &s.Serving)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT): // of a process that was killed, or has just ended
+		case err != nil:
+			silent = err
+		case s.NetNS == here.Inode:
 			all = append(all, s)
 		}
 	}
-	if len(all) == 0 && denied != nil {
-		return nil, denied
+	if len(all) == 0 {
+		return nil, silent
 	}
 	return all, nil
 }
 
+// servingTime bounds how long a process may take to say what it serves.
+const servingTime = 5 * time.Second
+
 // answerTime bounds how long a process may take to answer. A reload may read sets with millions of entries.
 const answerTime = 10 * time.Minute
 
-// asked sends a request to a process and stores its answer.
-func asked(ctx context.Context, path, method, to string, body []byte, answer any) error {
-	client := http.Client{Timeout: answerTime, Transport: &http.Transport{
+// asked sends a request to a process, which has so much time, and stores its answer.
+func asked(ctx context.Context, path, method, to string, within time.Duration, body []byte, answer any) error {
+	client := http.Client{Timeout: within, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
@@ -131,8 +137,12 @@ func asked(ctx context.Context, path, method, to string, body []byte, answer any
 	response, err := client.Do(request)
 	if err != nil {
 		var op *net.OpError
-		if errors.As(err, &op) {
+		var timeout interface{ Timeout() bool }
+		switch {
+		case errors.As(err, &op):
 			err = op.Err
+		case errors.As(err, &timeout) && timeout.Timeout():
+			err = fmt.Errorf("no answer in %v: see its log", within)
 		}
 		return fmt.Errorf("asking the process at %s: %w", path, err)
 	}

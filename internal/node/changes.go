@@ -5,6 +5,7 @@ package node
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"culvert/internal/config"
 	"culvert/internal/stage"
@@ -66,7 +67,11 @@ func workersText(n *config.Node) string {
 	if n.Workers == nil {
 		return ""
 	}
-	return fmt.Sprintf("cpus %v, queue %d", n.Workers.CPUNumbers(), n.Workers.QueueLen())
+	text := "cpus " + strings.Trim(fmt.Sprint(n.Workers.CPUNumbers()), "[]")
+	if n.Workers.Queue != nil {
+		text += fmt.Sprintf(", queue %d", *n.Workers.Queue)
+	}
+	return text
 }
 
 func valueText(text string) string {
