@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -97,6 +99,9 @@ func processes(ctx context.Context) (all []serving, err error) {
 	}
 	var silent error
 	for _, path := range paths {
+		if !ofSpace(path, here.Inode) {
+			continue
+		}
 		s := serving{path: path}
 		err := asked(ctx, path, http.MethodGet, servingPath, servingTime, nil, &s.Serving)
 		switch {
@@ -113,6 +118,16 @@ func processes(ctx context.Context) (all []serving, err error) {
 		return nil, silent
 	}
 	return all, nil
+}
+
+// ofSpace tells whether a control socket is of a process in a network namespace.
+func ofSpace(path string, netns uint32) bool {
+	name := strings.TrimSuffix(filepath.Base(path), ".sock")
+	if at := strings.LastIndex(name, "@"); at >= 0 {
+		name = name[:at]
+	}
+	name, err := url.PathUnescape(name)
+	return err == nil && socketPath(netns, name) == path
 }
 
 // servingTime bounds how long a process may take to say what it serves.
@@ -139,6 +154,8 @@ func asked(ctx context.Context, path, method, to string, within time.Duration, b
 		var op *net.OpError
 		var timeout interface{ Timeout() bool }
 		switch {
+		case errors.Is(err, fs.ErrPermission):
+			err = errors.New("only root may: run as root")
 		case errors.As(err, &op):
 			err = op.Err
 		case errors.As(err, &timeout) && timeout.Timeout():
