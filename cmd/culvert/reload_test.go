@@ -294,3 +294,25 @@ func (b *lbBed) counts() (received, forwarded uint64) {
 	b.t.Fatalf("no counters of lb0 in %s", stdout)
 	return 0, 0
 }
+
+// TestReloadWhich has two processes. One of them is named, by its data plane or its file; one that was stopped is said to be silent.
+func TestReloadWhich(t *testing.T) {
+	b := newPairsBed(t)
+	b.expect(1, "no process of this network namespace serves a data plane", "reload")
+	const text = "name = '%s'\ninterfaces = ['%s']\n[filter]\n"
+	one, two := b.file("one.toml", fmt.Sprintf(text, "a@1", "ft0")), b.file("two.toml", fmt.Sprintf(text, "b", "fx0"))
+	p := runAttached(t, one)
+	b.eventually("a@1: ", "reload")
+	runAttached(t, two)
+	b.eventually("several processes serve data planes here, a@1, b: name one with --on", "reload")
+	b.expect(0, "b: "+two, "reload", "--on", "b")
+	b.expect(0, "a@1: "+one, "reload", "-c", one)
+	b.expect(1, "no process of this network namespace runs three.toml", "reload", "-c", "three.toml")
+	b.expect(1, "no process of this network namespace serves data plane c", "reload", "--on", "c")
+	must(p.cmd.Process.Signal(syscall.SIGSTOP))
+	b.expect(1, "no answer in 5s", "reload", "--on", "a@1")
+	must(p.cmd.Process.Signal(syscall.SIGCONT))
+	b.expect(0, "a@1: "+one, "reload", "--on", "a@1")
+	b.expect(2, "--keep goes alone", "reload", "--keep", "--dry-run")
+	b.expect(2, "--confirm needs a time", "reload", "--confirm", "0")
+}

@@ -53,10 +53,7 @@ type serving struct {
 
 // find returns the control socket of a process.
 func find(ctx context.Context, which Which) (path string, err error) {
-	all, err := processes(ctx)
-	if err != nil {
-		return "", err
-	}
+	all, silent := processes(ctx)
 	var fit []serving
 	var names []string
 	for _, s := range all {
@@ -68,6 +65,8 @@ func find(ctx context.Context, which Which) (path string, err error) {
 	switch {
 	case len(fit) == 1:
 		return fit[0].path, nil
+	case silent != nil:
+		return "", silent // it may be the one
 	case len(fit) > 1:
 		return "", fmt.Errorf("several processes serve data planes here, %s: name one with --on", strings.Join(names, ", "))
 	case which.File != "":
@@ -84,7 +83,8 @@ func sameFile(a, b string) bool {
 	return a == b || err == nil && a == absolute
 }
 
-// processes returns the processes of this network namespace that answer on their control sockets.
+// processes returns the processes of this network namespace that answer on their control sockets. The error is about one that
+// does not.
 func processes(ctx context.Context) (all []serving, err error) {
 	here, err := pins.Here()
 	if err != nil {
@@ -114,10 +114,7 @@ func processes(ctx context.Context) (all []serving, err error) {
 			all = append(all, s)
 		}
 	}
-	if len(all) == 0 {
-		return nil, silent
-	}
-	return all, nil
+	return all, silent
 }
 
 // ofSpace tells whether a control socket is of a process in a network namespace.

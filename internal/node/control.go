@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,7 +97,7 @@ const (
 // socketPath returns the path of the control socket of a data plane: /run/culvert/NAME.sock for the host's own network
 // namespace, and NAME@INODE.sock for others, where data planes may have the same names.
 func socketPath(netns uint32, name string) string {
-	file := url.PathEscape(name)
+	file := strings.ReplaceAll(url.PathEscape(name), "@", "%40")
 	var host unix.Stat_t
 	if err := unix.Stat("/proc/1/ns/net", &host); err != nil || uint32(host.Ino) != netns {
 		file += fmt.Sprintf("@%d", netns)
