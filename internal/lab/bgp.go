@@ -206,13 +206,7 @@ func anyAddress() error {
 	if err != nil {
 		return fmt.Errorf("find the loopback interface: %w", err)
 	}
-	var known []netip.Prefix
-	for _, f := range []bgpFamily{wellKnown4, wellKnown6} {
-		for _, a := range append(f.known, f.target) {
-			known = append(known, netip.PrefixFrom(a, a.BitLen()))
-		}
-	}
-	if err := addAddrs(lo, known); err != nil {
+	if err := addAddrs(lo, knownAddrs()); err != nil {
 		return err
 	}
 	for _, family := range []struct {

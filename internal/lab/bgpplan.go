@@ -78,6 +78,16 @@ var (
 	}
 )
 
+// knownAddrs returns the well-known addresses as prefixes of a single address.
+func knownAddrs() (all []netip.Prefix) {
+	for _, f := range []bgpFamily{wellKnown4, wellKnown6} {
+		for _, a := range append(f.known, f.target) {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return all
+}
+
 // reserved has the prefixes that no announced prefix may overlap: the lab's addresses, and addresses that are never routed.
 var reserved = mustPrefixes(
 	"198.18.0.0/15", "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3",

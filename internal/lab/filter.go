@@ -57,10 +57,7 @@ func buildFilter(ctx context.Context, l *Lab, o Options) error {
 	progress(o.Out, "veth pair host/to-client to client/to-host")
 	err = join(
 		l.Do("client", func() error { return join(vlanOffloadOff("to-host"), defaultRoutes(netLeft, 1)) }),
-		// Protected services need these settings (docs/filter-syn.md).
-		l.Do("host", func() error {
-			return join(writeSysctl("ipv4/tcp_syncookies", "2"), writeSysctl("ipv4/tcp_timestamps", "2"))
-		}),
+		l.Do("host", protectedSettings),
 	)
 	if err != nil {
 		return err

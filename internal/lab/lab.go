@@ -84,6 +84,7 @@ var topologies = map[string]topology{
 	"bgp":    bgpTopology,
 	"filter": filterTopology,
 	"lb":     lbTopology,
+	"all":    allTopology,
 }
 
 // Topologies returns the names of the topologies, each with a description in one
@@ -114,6 +115,7 @@ type Lab struct {
 	ASes       []AS        `json:"ases,omitempty"`
 	BGP        *BGP        `json:"bgp,omitempty"`
 	LB         *LB         `json:"lb,omitempty"`
+	All        *All        `json:"all,omitempty"`
 	Processes  []Process   `json:"processes,omitempty"`
 
 	mu sync.Mutex

@@ -104,10 +104,10 @@ func buildLB(ctx context.Context, l *Lab, o Options) error {
 	return firstError(
 		func() error { return l.wireLB(o) },
 		func() error { return l.startLBRouter() },
-		func() error { return l.startLBBackends(ctx, w) },
+		func() error { return l.startLBBackends(ctx, w, lbBackends, "to-router") },
 		func() error { return l.startLBBalancers(ctx, w) },
-		func() error { return l.waitVIPs(ctx, w) },
-		func() error { return l.waitAnswers(ctx, w) },
+		func() error { return l.waitVIPs(ctx, w, "router", lbBalancers) },
+		func() error { return l.waitAnswers(ctx, w, lbBackends) },
 	)
 }
 
@@ -118,18 +118,7 @@ func (l *Lab) wireLB(o Options) error {
 		if ns.Name == "router" {
 			continue
 		}
-		k := lbNet(ns.Name)
-		wire := o
-		if ns.Name != "client" {
-			wire.MTU += lbOverhead
-		}
-		err := l.addPair(
-			end{ns: "router", name: "to-" + ns.Name, addrs: both(k, 1)},
-			end{ns: ns.Name, name: "to-router", addrs: both(k, 2)}, wire)
-		if err != nil {
-			return err
-		}
-		if err := l.Do(ns.Name, func() error { return defaultRoutes(k, 1) }); err != nil {
+		if err := l.wireSpoke("router", ns.Name, o); err != nil {
 			return err
 		}
 	}
@@ -141,6 +130,21 @@ func (l *Lab) wireLB(o Options) error {
 			writeSysctl("ipv4/fib_multipath_hash_policy", "3"), writeSysctl("ipv6/fib_multipath_hash_policy", "3"),
 			writeSysctl("ipv4/fib_multipath_hash_fields", hashFields), writeSysctl("ipv6/fib_multipath_hash_fields", hashFields))
 	})
+}
+
+// wireSpoke makes a link from a hub to a client, balancer or backend, which gets default routes.
+func (l *Lab) wireSpoke(hub, ns string, o Options) error {
+	k := lbNet(ns)
+	if ns != "client" {
+		o.MTU += lbOverhead
+	}
+	err := l.addPair(
+		end{ns: hub, name: "to-" + ns, addrs: both(k, 1)},
+		end{ns: ns, name: "to-" + hub, addrs: both(k, 2)}, o)
+	if err != nil {
+		return err
+	}
+	return l.Do(ns, func() error { return defaultRoutes(k, 1) })
 }
 
 // hashFields selects the addresses, the protocol and the ports, as a mask.
@@ -156,9 +160,9 @@ func (l *Lab) startLBRouter() error {
 // lbHTTPPort is the port of the service.
 const lbHTTPPort = 80
 
-// startLBBackends gives each backend the VIPs as addresses, the decapsulation program and a web server.
-func (l *Lab) startLBBackends(ctx context.Context, w waiter) error {
-	for _, ns := range numbered("b", lbBackends) {
+// startLBBackends gives each of n backends the VIPs as addresses, the decapsulation program on an interface, and a web server.
+func (l *Lab) startLBBackends(ctx context.Context, w waiter, n int, iface string) error {
+	for _, ns := range numbered("b", n) {
 		err := l.Do(ns, func() error {
 			lo, err := netlink.LinkByName("lo")
 			if err != nil {
@@ -169,7 +173,7 @@ func (l *Lab) startLBBackends(ctx context.Context, w waiter) error {
 		if err != nil {
 			return fmt.Errorf("give %s the VIPs: %w", ns, err)
 		}
-		if _, err := l.Run(ctx, ns, l.Culvert, "lb", "decap", "add", "to-router", "--from", "10.200.0.0/16", "--from", "fd00:200::/64",
+		if _, err := l.Run(ctx, ns, l.Culvert, "lb", "decap", "add", iface, "--from", "10.200.0.0/16", "--from", "fd00:200::/64",
 			"--vip", lbVIP4.String(), "--vip", lbVIP6.String()); err != nil {
 			return err
 		}
@@ -177,7 +181,7 @@ func (l *Lab) startLBBackends(ctx context.Context, w waiter) error {
 			return err
 		}
 	}
-	for _, ns := range numbered("b", lbBackends) {
+	for _, ns := range numbered("b", n) {
 		err := w.until(ctx, "web server in "+ns, func(ctx context.Context) (bool, string) {
 			answer, err := l.Run(ctx, ns, "curl", "-sS", "-m", "1", "http://127.0.0.1/")
 			if err != nil {
@@ -223,15 +227,15 @@ func (l *Lab) StartBalancer(ns string) error {
 	return l.spawn(CulvertProcess(ns), ns, l.Culvert, "run", "-c", l.LB.Configs[ns])
 }
 
-// waitVIPs waits until router has a route to each VIP over both balancers.
-func (l *Lab) waitVIPs(ctx context.Context, w waiter) error {
+// waitVIPs waits until a router has a route to each VIP over all balancers.
+func (l *Lab) waitVIPs(ctx context.Context, w waiter, router string, balancers int) error {
 	for _, vip := range []netip.Addr{lbVIP4, lbVIP6} {
 		err := w.until(ctx, "routes to "+vip.String(), func(context.Context) (bool, string) {
-			n, err := l.NextHops("router", vip)
+			n, err := l.NextHops(router, vip)
 			if err != nil {
 				return false, oneLine(err.Error())
 			}
-			return n == lbBalancers, fmt.Sprintf("%d of %d balancers", n, lbBalancers)
+			return n == balancers, fmt.Sprintf("%d of %d balancers", n, balancers)
 		})
 		if err != nil {
 			return err
@@ -260,7 +264,7 @@ func (l *Lab) NextHops(ns string, addr netip.Addr) (n int, err error) {
 }
 
 // waitAnswers waits until all backends have answered the client, in both families.
-func (l *Lab) waitAnswers(ctx context.Context, w waiter) error {
+func (l *Lab) waitAnswers(ctx context.Context, w waiter, backends int) error {
 	for _, url := range []string{lbURL(lbVIP4), lbURL(lbVIP6)} {
 		seen := map[string]bool{}
 		err := w.until(ctx, url, func(ctx context.Context) (bool, string) {
@@ -269,7 +273,7 @@ func (l *Lab) waitAnswers(ctx context.Context, w waiter) error {
 				return false, oneLine(err.Error())
 			}
 			seen[strings.TrimSpace(string(answer))] = true
-			return len(seen) == lbBackends, fmt.Sprintf("%d of %d backends have answered", len(seen), lbBackends)
+			return len(seen) == backends, fmt.Sprintf("%d of %d backends have answered", len(seen), backends)
 		})
 		if err != nil {
 			return err

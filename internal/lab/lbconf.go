@@ -102,11 +102,18 @@ func lbBackendAddr(n int) netip.Addr {
 // the reverse order, since balancers must choose the same backends whatever the order is.
 func lbConfig(ns string) string {
 	var s strings.Builder
-	k, reversed := lbNet(ns), ns == "lb2"
+	k := lbNet(ns)
 	fmt.Fprintf(&s, lbConfigHead, ns, asLBBalancers, net18(k, 2, false).Addr(), net18(k, 1, false).Addr(), asLBRouter, net18(k, 1, true).Addr())
+	s.WriteString(lbVIPsConfig(lbBackends, ns == "lb2"))
+	return s.String()
+}
+
+// lbVIPsConfig returns the tables of both VIPs with the first n backends, which may be in the reverse order.
+func lbVIPsConfig(n int, reversed bool) string {
+	var s strings.Builder
 	vips := []netip.Addr{lbVIP4, lbVIP6}
 	var backends []string
-	for n, tunnel := range lbTunnels {
+	for n, tunnel := range lbTunnels[:n] {
 		backends = append(backends, fmt.Sprintf(lbConfigBackend, lbBackendAddr(n), tunnel.encap))
 	}
 	if reversed {

@@ -65,25 +65,19 @@ func buildScion3(ctx context.Context, l *Lab, o Options) error {
 	if err := o.Peers.Build(ctx, o.Out); err != nil {
 		return err
 	}
-	if err := l.wireScion3(o); err != nil {
+	if err := l.wireScion3(o, "as2"); err != nil {
 		return err
 	}
 	progress(o.Out, "veth pairs as1 to as2, as2 to as3, and to the hosts as1h and as3h")
 	l.ASes = l.planScion3(o)
-	if err := l.makePKI(ctx); err != nil {
+	if err := l.configureASes(ctx, o); err != nil {
 		return err
-	}
-	progress(o.Out, "keys and certificates in %s", l.Dir)
-	for _, as := range l.ASes {
-		if err := l.writeASConfig(as, o); err != nil {
-			return fmt.Errorf("write the configuration of %s: %w", as.NS, err)
-		}
 	}
 	for _, as := range l.ASes {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := l.startAS(as); err != nil {
+		if err := join(l.StartRouter(as.NS, as.Router), l.startServices(as)); err != nil {
 			return err
 		}
 		progress(o.Out, "%s: %s router, control, daemon, dispatcher", as.NS, as.Router)
@@ -91,15 +85,15 @@ func buildScion3(ctx context.Context, l *Lab, o Options) error {
 	return l.WaitPaths(ctx, o.Timeout, o.Out)
 }
 
-// wireScion3 makes the links between the ASes and those to the hosts.
-func (l *Lab) wireScion3(o Options) error {
+// wireScion3 makes the links between the ASes and those to the hosts. AS 2 is in the namespace middle.
+func (l *Lab) wireScion3(o Options, middle string) error {
 	for _, p := range [][2]end{
 		{
 			{ns: "as1", name: "to-as2", addrs: both(12, 1)},
-			{ns: "as2", name: "to-as1", addrs: both(12, 2)},
+			{ns: middle, name: "to-as1", addrs: both(12, 2)},
 		},
 		{
-			{ns: "as2", name: "to-as3", addrs: both(23, 2)},
+			{ns: middle, name: "to-as3", addrs: both(23, 2)},
 			{ns: "as3", name: "to-as2", addrs: both(23, 3)},
 		},
 		{
@@ -115,7 +109,7 @@ func (l *Lab) wireScion3(o Options) error {
 			return err
 		}
 	}
-	return l.Do("as2", func() error { return loopbackUp(both(102, 1)...) })
+	return l.Do(middle, func() error { return loopbackUp(both(102, 1)...) })
 }
 
 // planScion3 returns the three ASes. The ID of an interface names both ends: 102 is
@@ -162,6 +156,20 @@ func (l *Lab) planScion3(o Options) []AS {
 	return ases
 }
 
+// configureASes writes the configuration files, keys and certificates of all ASes.
+func (l *Lab) configureASes(ctx context.Context, o Options) error {
+	if err := l.makePKI(ctx); err != nil {
+		return err
+	}
+	progress(o.Out, "keys and certificates in %s", l.Dir)
+	for _, as := range l.ASes {
+		if err := l.writeASConfig(as, o); err != nil {
+			return fmt.Errorf("write the configuration of %s: %w", as.NS, err)
+		}
+	}
+	return nil
+}
+
 // writeASConfig writes the configuration files of an AS's programs into its ConfigDir.
 func (l *Lab) writeASConfig(as AS, o Options) error {
 	local := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(loopbackAddr, port) }
@@ -191,12 +199,11 @@ func (l *Lab) writeASConfig(as AS, o Options) error {
 	)
 }
 
-// startAS starts the programs of an AS.
-func (l *Lab) startAS(as AS) error {
+// startServices starts the programs of an AS, but for the router.
+func (l *Lab) startServices(as AS) error {
 	peer := func(name string) string { return filepath.Join(l.Peers, name) }
 	conf := func(name string) string { return filepath.Join(as.ConfigDir, name) }
 	errs := []error{
-		l.StartRouter(as.NS, as.Router),
 		l.spawn(as.NS+"-control", as.NS, peer("control"), "--config", conf("cs.toml")),
 		l.spawn(as.NS+"-daemon", as.NS, peer("daemon"), "--config", conf("sd.toml")),
 		l.spawn(as.NS+"-dispatcher", as.NS, peer("dispatcher"), "--config", conf("disp.toml")),

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -77,6 +78,9 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 		if l.LB != nil {
 			about = l.LB.about(ns.Name)
 		}
+		if l.All != nil {
+			about = cmp.Or(l.All.about(ns.Name), about)
+		}
 		t.Add(ns.Name, ns.NetNS, about, strings.Join(ifs, ", "))
 	}
 	if err := show.Lines(w, append([]string{"lab " + l.Name + " is up"}, t.Lines()...)); err != nil {
@@ -88,6 +92,8 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 		more = l.showBGP()
 	case l.LB != nil:
 		more = l.showLB()
+	case l.All != nil:
+		more = l.showAll()
 	case l.Topology == "scion3":
 		more = l.showSCION()
 	}

@@ -28,13 +28,20 @@ func (s Stage) Plan(f stage.File) (stage.Plan, error) {
 	if t == nil {
 		return nil, nil
 	}
-	return newPlan(*t)
+	p, err := newPlan(*t)
+	if err != nil {
+		return nil, err
+	}
+	p.beside = len(f.Node.Tables) > 1
+	return p, nil
 }
 
 // plan is a [scion] table with the content of the router's own files.
 type plan struct {
 	router *Router
 	file   Table
+	// beside tells whether the file turns other stages on, too.
+	beside bool
 	// interfaces are those that the data plane is to be attached to.
 	interfaces []string
 }
@@ -55,7 +62,7 @@ func (p *plan) Name() string { return Stage{}.Name() }
 // addresses.
 func (p *plan) Place(interfaces []string) (name string, on []string, err error) {
 	if len(interfaces) > 0 {
-		return p.router.ID(), interfaces, p.router.CheckInterfaces(interfaces)
+		return p.router.ID(), interfaces, p.router.CheckInterfaces(interfaces, p.beside)
 	}
 	on, err = p.router.Interfaces()
 	return p.router.ID(), on, err
