@@ -48,7 +48,9 @@ func newLabUpCmd() *cobra.Command {
   culvert lab up filter
   culvert lab exec filter host culvert filter add drop icmp
   culvert lab up lb
-  culvert lab exec lb client curl http://203.0.113.80/`,
+  culvert lab exec lb client curl http://203.0.113.80/
+  culvert lab up all
+  culvert lab exec all rut culvert reload --dry-run`,
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, cli.Fixed(slices.Sorted(maps.Keys(lab.Topologies()))...)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -75,8 +77,8 @@ func newLabUpCmd() *cobra.Command {
 	f.BoolVar(&o.StaticNeighbors, "static-neighbors", false, "veth, filter: add permanent neighbor entries")
 	f.BoolVar(&o.Forward, "forward", false, "veth: turn IP forwarding on in rut")
 	f.StringVar(&culvert, "culvert", "", "`WHO` runs culvert: in scion3 all, none, or names of ASes with commas (default as2); in bgp rut or none (default rut)")
-	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3: make AS 2 the parent of the others, so that segments meet there")
-	cli.TimeFlag(cmd, &o.BFD, "bfd", 0, "scion3: interval `TIME` of the BFD sessions (default 200ms)")
+	f.BoolVar(&o.SegmentSwitch, "switch", false, "scion3, all: make AS 2 the parent of the others, so that segments meet there")
+	cli.TimeFlag(cmd, &o.BFD, "bfd", 0, "scion3, all: interval `TIME` of the BFD sessions (default 200ms)")
 	f.StringVar(&routes, "routes", "full", "bgp: announce `N` prefixes: full, a number for IPv4, or two with a comma, for IPv4 and IPv6")
 	f.BoolVar(&o.Plain, "plain", false, "bgp: add the routes to the kernel with ip, without BGP")
 	cli.TimeFlag(cmd, &o.Timeout, "timeout", 0, "wait `TIME` at most for paths (scion3), or for each step (default 5m)")
@@ -93,7 +95,9 @@ needs the Debian packages bird2, stayrtr and iputils-ping. In filter culvert run
 in host with an empty filter when the command returns, and serves its metrics on
 port 9441: a service to ping, to get and to protect. In lb the command returns when
 all four web servers have answered the client in both families; it needs the Debian
-packages bird2 and curl.
+packages bird2 and curl. In all, rut is a SCION router, IP router, packet filter and
+load balancer in one process with one file; the command returns when traffic flows
+through each of them, and needs what scion3 and lb need.
 
 If the command fails or is interrupted, it removes what it has made. After a failure
 the logs of the programs stay, until 'culvert lab down NAME' or the next 'up' of that
@@ -151,11 +155,11 @@ func newLabExecCmd() *cobra.Command {
 		Short: "run a command in a lab",
 		Long: `Run a command in a namespace of a lab: as1, as1h, as2, as3 or as3h in scion3,
 rut, a or b in veth, rut, peer, rpki, left or right in bgp, host or client in
-filter, client, router, lb1, lb2 and b1 to b4 in lb. The programs router, control,
-daemon, dispatcher, scion, scion-pki and culvert are found without a path, and
-scion knows the daemon of its AS. /sys shows the devices of the namespace. Unlike
-with 'ip netns exec' all other mounts stay, so culvert's pins are visible. The exit
-status is that of the command.`,
+filter, client, router, lb1, lb2 and b1 to b4 in lb, rut, client, peer, as1, as1h,
+as3, as3h, b1 or b2 in all. The programs router, control, daemon, dispatcher, scion,
+scion-pki and culvert are found without a path, and scion knows the daemon of its AS.
+/sys shows the devices of the namespace. Unlike with 'ip netns exec' all other mounts
+stay, so culvert's pins are visible. The exit status is that of the command.`,
 		Example: `  culvert lab exec scion3 as1 scion showpaths 1-ff00:0:3
   culvert lab exec veth rut ip -br address`,
 		Args:              cli.UsageArgs(cobra.MinimumNArgs(3)),

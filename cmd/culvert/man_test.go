@@ -159,7 +159,7 @@ func TestManShowsFlagsAsHelp(t *testing.T) {
 		"man8/culvert-filter.8": {"culvert filter VERB [ARGUMENT]... [FLAG]...", "\\fBculvert-filter-add(8)\\fP\nadd a rule\n"},
 		"man8/culvert-filter-add.8": {"\\fB-f\\fP, \\fB--file\\fP \\fIFILE\\fP\nread ", "\\fB--src\\fP \\fI", "\\fB-h\\fP, \\fB--help\\fP\n",
 			"culvert filter add ACTION [RATE] ['EXPRESSION' | -f FILE | -] [FLAG]...\\fP"},
-		"man8/culvert-lab-up.8": {"\\fB--bfd\\fP \\fITIME\\fP\nscion3: interval TIME of the BFD sessions (default 200ms)\n"},
+		"man8/culvert-lab-up.8": {"\\fB--bfd\\fP \\fITIME\\fP\nscion3, all: interval TIME of the BFD sessions (default 200ms)\n"},
 		"man8/culvert-watch.8":  {"\\fB--interval\\fP \\fITIME\\fP\nupdate every TIME"},
 		"man5/culvert.toml.5":   {".SH SEE ALSO\n\\fBculvert(8)\\fP, \\fBculvert-reasons(7)\\fP\n"},
 	} {
