@@ -27,7 +27,8 @@ type Part interface {
 	// Check returns an error if the options of the part are invalid. It must not touch anything.
 	Check() error
 	// State returns what is stored with the data plane, for Saved to read. Old is the data plane that is being adopted,
-	// nil if there is none.
+	// nil if there is none. All that Load and Fill depend on is in it, but for what the stage's Commit writes anyway: a
+	// configuration that is read again with another State needs another program (Instance.Fits).
 	State(old *Instance) (State, error)
 	// Load sizes the maps of the stage and sets its constants in l.Spec.
 	Load(l *Loading) error

@@ -304,6 +304,30 @@ func TestFile(t *testing.T) {
 	p.stop()
 }
 
+// TestReload has one process read files with and without the table, and one with another service.
+func TestReload(t *testing.T) {
+	l := newLive(t)
+	in, out := liveOne()
+	p := serve(t, routeTable)
+	l.awaitForwarding()
+	l.expect("without the table", l.coming(in), "fwd route", l.leaving(in))
+	p.reload(exampleTable() + routeTable)
+	l.awaitForwarding()
+	l.expect("with it", l.inside(in), "fwd route", l.leaving(out))
+	other := netip.AddrPortFrom(out.dst.Addr(), out.dst.Port()+1)
+	p.reload(strings.ReplaceAll(exampleTable(), out.dst.String(), other.String()) + routeTable)
+	l.awaitForwarding()
+	out.dst = other
+	l.expect("to another port", l.coming(in), "fwd route", l.leaving(out))
+	p.reload(filterTable(t) + exampleTable() + routeTable)
+	l.awaitForwarding()
+	l.expect("behind a filter", l.inside(in), "drop filter", l.coming(in))
+	p.reload(routeTable)
+	l.awaitForwarding()
+	l.expect("off again", l.coming(in), "fwd route", l.leaving(in))
+	p.stop()
+}
+
 // filterTable is a filter that drops what comes from the tunnel's far end: it looks at the outer header.
 func filterTable(t *testing.T) string {
 	t.Helper()

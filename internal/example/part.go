@@ -41,8 +41,13 @@ func (p *Part) Name() string { return Name }
 // Check implements datapath.Part.
 func (p *Part) Check() error { return nil }
 
-// State implements datapath.Part. Nobody asks a running data plane for its services.
-func (p *Part) State(*datapath.Instance) (datapath.State, error) { return datapath.State{}, nil }
+// State implements datapath.Part. Fill writes the services, so a file that is read again with others needs another program.
+func (p *Part) State(*datapath.Instance) (datapath.State, error) {
+	if p.options == nil {
+		return datapath.State{}, nil
+	}
+	return datapath.State{Version: 1, Value: fmt.Sprint(*p.options)}, nil
+}
 
 // Load implements datapath.Part.
 func (p *Part) Load(l *datapath.Loading) error {

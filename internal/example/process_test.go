@@ -43,8 +43,9 @@ func TestMain(m *testing.M) {
 
 // process is one that carries a file out.
 type process struct {
-	t   *testing.T
-	cmd *exec.Cmd
+	t    *testing.T
+	path string // of the file
+	cmd  *exec.Cmd
 	log testbed.Output
 	end chan struct{} // closed when it has ended
 }
@@ -67,7 +68,7 @@ func serve(t *testing.T, tables string) *process {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "culvert.toml")
 	must(t, os.WriteFile(path, []byte("interfaces = [\"west\", \"east\"]\n"+tables), 0o600))
-	p := &process{t: t, cmd: exec.Command(os.Args[0]), end: make(chan struct{})}
+	p := &process{t: t, path: path, cmd: exec.Command(os.Args[0]), end: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), asNode+"="+path)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	must(t, p.cmd.Start())
@@ -126,4 +127,16 @@ func (p *process) stop() {
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 || strings.Contains(p.log.String(), "a stage is out") {
 		p.t.Errorf("status %d: %s", code, p.log.String())
 	}
+}
+
+// reload has the process read a file with other tables, and waits until they are in force.
+func (p *process) reload(tables string) {
+	p.t.Helper()
+	before := strings.Count(p.log.String(), "configuration reloaded")
+	must(p.t, os.WriteFile(p.path+"~", []byte("interfaces = [\"west\", \"east\"]\n"+tables), 0o600))
+	must(p.t, os.Rename(p.path+"~", p.path))
+	must(p.t, p.cmd.Process.Signal(unix.SIGHUP))
+	eventually(p.t, "the file to be read again", func() bool {
+		return strings.Count(p.log.String(), "configuration reloaded") > before
+	})
 }
