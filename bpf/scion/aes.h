@@ -21,6 +21,9 @@ struct aes_cmac_key {
 	 */
 	__u32 rk[44];
 	__u64 id; /* different for different keys; 0: no key */
+	/* The key verifies from not_before on until not_after, ns since the epoch. */
+	__u64 not_before;
+	__u64 not_after;
 };
 
 /*

@@ -130,11 +130,11 @@ static __always_inline int scion_check_src_host(struct scion *s)
 	return REASON_NONE;
 }
 
-static __always_inline int scion_check_mac(struct scion *s)
+static __always_inline int scion_check_mac(struct scion *s, __u64 recent)
 {
 	struct hop_mac h = hop_mac_input(s->info, s->hop, s->segid);
 
-	return hop_verify(&h) ? REASON_NONE : PUNT_SCION_MAC;
+	return hop_verify(&h, recent) ? REASON_NONE : PUNT_SCION_MAC;
 }
 
 /*

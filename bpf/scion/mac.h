@@ -9,7 +9,10 @@
 
 #define SCION_KEYS 2
 
-/* Forwarding keys. A hop field is valid if it is valid under any of them. Writer: scionplane. */
+/*
+ * Forwarding keys. A hop field is valid if it is valid under any of them at a time of that key, so a schedule is kept
+ * without a process too. Writer: scionplane.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SCION_KEYS);
@@ -62,7 +65,7 @@ static __always_inline struct hop_mac hop_mac_input(void *info, void *hop, __u16
 }
 
 static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *h,
-					     struct hop_cache_entry *e, bool cached)
+					     struct hop_cache_entry *e, bool cached, __u64 recent)
 {
 	struct aes_cmac_key *key = bpf_map_lookup_elem(&scion_keys, &index);
 	__u64 id, mac;
@@ -74,7 +77,7 @@ static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *
 	 * then.
 	 */
 	id = *(volatile __u64 *)&key->id;
-	if (!id)
+	if (!id || recent < key->not_before || recent >= key->not_after)
 		return false;
 	if (cached && id == e->key_id)
 		return true;
@@ -93,7 +96,8 @@ static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *
 	return true;
 }
 
-static __always_inline bool hop_verify(const struct hop_mac *h)
+/* recent is from wall_recent. */
+static __always_inline bool hop_verify(const struct hop_mac *h, __u64 recent)
 {
 	__u32 slot = (__u32)h->mac % HOP_CACHE_SIZE;
 	struct hop_cache_entry *e;
@@ -107,7 +111,8 @@ static __always_inline bool hop_verify(const struct hop_mac *h)
 	cached = e->mac == h->mac && e->block[0] == (h->s0 | (__u64)h->s1 << 32) &&
 		 e->block[1] == (h->s2 | (__u64)h->s3 << 32);
 	/* a loop over SCION_KEYS, unrolled for the verifier */
-	return hop_verify_under(0, h, e, cached) || hop_verify_under(1, h, e, cached);
+	return hop_verify_under(0, h, e, cached, recent) ||
+	       hop_verify_under(1, h, e, cached, recent);
 }
 
 #endif

@@ -170,7 +170,7 @@ static __always_inline int scion_outbound(struct scion *s, struct scion_packet *
 		reason = scion_check_expiry(s, p->recent);
 		if (reason)
 			return reason;
-		reason = scion_check_mac(s);
+		reason = scion_check_mac(s, p->recent);
 		if (reason)
 			return reason;
 	}
@@ -258,7 +258,7 @@ __noinline int scion_decide(struct xdp_md *ctx, struct scion_packet *p)
 		p->in_info.from = LOAD32(s.info);
 		p->in_info.to = scion_with_segid(&s, s.segid ^ LOAD16(s.hop + 6));
 	}
-	reason = scion_check_mac(&s);
+	reason = scion_check_mac(&s, p->recent);
 	if (reason)
 		return reason;
 	alert = scion_info_flags(&s) & INFO_CONS_DIR ? HOP_INGRESS_ALERT : HOP_EGRESS_ALERT;

@@ -62,7 +62,7 @@ int verify(struct xdp_md *ctx)
 
 	if (!read_hop(ctx, &h))
 		return XDP_ABORTED;
-	answer(ctx, hop_verify(&h));
+	answer(ctx, hop_verify(&h, 0));
 	return XDP_PASS;
 }
 

@@ -18,7 +18,8 @@ func newKeyCmd() *cobra.Command {
 		Long: `Forwarding keys of a running data plane. A router has up to two, and accepts hop
 fields that are valid under either. To rotate keys, add the new key at the other
 index, replace master0.key, restart the control service and the router, and delete
-the old key when no path under it is in use any more.
+the old key when no path under it is in use any more. With tables [[scion.key]] in
+the file keys follow a schedule instead, which list shows.
 
 A key is the derived one, 16 bytes in base64, not the master key. It is read from a
 file of mode 0600 or from standard input, and not from the command line, which every
@@ -89,7 +90,7 @@ func newKeyListCmd() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "list the keys that are loaded, by index and ID",
+		Short: "list the keys by ID, with the schedule if they follow one",
 		Args:  cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return node.ListKeys(on, asJSON, cmd.OutOrStdout())

@@ -14,9 +14,11 @@ import (
 )
 
 type PipelineAesCmacKey struct {
-	_  structs.HostLayout
-	Rk [44]uint32
-	Id uint64
+	_         structs.HostLayout
+	Rk        [44]uint32
+	Id        uint64
+	NotBefore uint64
+	NotAfter  uint64
 }
 
 type PipelineBloom struct {

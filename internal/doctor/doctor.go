@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -125,6 +126,8 @@ type Options struct {
 	Configs []Config
 	// Unserved are the running data planes whose process has ended.
 	Unserved []Unserved
+	// Keys are the keys of running SCION routers that follow a schedule.
+	Keys []Keys
 	// IdleWorkers names what has workers without a SCION router: a file, or data planes.
 	IdleWorkers []string
 	// SlowPaths are the processes that run a SCION router without its data plane.
@@ -225,6 +228,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkIdleWorkers(o.IdleWorkers)...)
 	r.add(checkSlowPaths(o.SlowPaths)...)
 	r.add(checkUnserved(o.Unserved, refused)...)
+	r.add(checkKeys(o.Keys, time.Now())...)
 	r.add(checkFailedStages(o.FailedStages)...)
 	r.add(checkConfigs(o.Configs)...)
 	for _, link := range chosen.links {

@@ -266,6 +266,17 @@ func TestCheckSCION(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	write("next.key", base64.StdEncoding.EncodeToString([]byte("sixteen bytes...")))
+	scheduled := "[scion]\nconfig = \"br.toml\"\n[[scion.key]]\nfile = \"keys/master0.key\"\nnot_after = 2038-01-01T00:00:00Z\n" +
+		"[[scion.key]]\nfile = \"next.key\"\nnot_before = "
+	wantTexts(t, "errors", dir, Check(write("s.toml", scheduled+"2037-12-01T00:00:00Z\n")).Errors(), nil)
+	gap := "DIR/s.toml:8:14: key DIR/next.key: no key would be valid from 2038-01-01T00:00:00Z until 2038-02-01T00:00:00Z: begin this one earlier, before the other ends"
+	bad := write("s.toml", scheduled+"2038-02-01T00:00:00Z\n")
+	wantTexts(t, "errors", dir, Check(bad).Errors(), []string{gap})
+	if err := DoctorOptions(bad, &doctor.Options{}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != gap {
+		t.Errorf("doctor: %v, want %s", err, gap)
+	}
+
 	used, err := net.ListenPacket("udp", "192.0.2.1:50000") // of this process, which does not count
 	if err != nil {
 		t.Fatal(err)

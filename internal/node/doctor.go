@@ -36,7 +36,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	if err != nil {
 		return err
 	}
-	loose := false
+	table := &scion.Table{Config: path}
 	if isNode {
 		c := Check(path)
 		if len(c.Wrong) > 0 {
@@ -76,9 +76,9 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		if router == nil {
 			return nil
 		}
-		path, loose = router.Config, router.Loose()
+		table = router
 	}
-	r, err := scion.LoadTopologyOnly(path)
+	r, err := scion.LoadTable(table)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	o.Remote = append(o.Remote, remote...)
 	o.Sockets = r.Sockets()
 	o.Server = scion.ServerPID(r.ID())
-	if !loose {
+	if !table.Loose() {
 		if o.Mixed, err = scion.BothWays(r); err != nil {
 			return err
 		}
@@ -128,6 +128,7 @@ func DoctorRunning(o *doctor.Options) {
 		}
 		if isSCION(inst) {
 			o.Strays = append(o.Strays, strays(inst.Name(), inst, waitSecond)...)
+			addKeys(o, inst)
 		}
 		o.Stages.SCION = o.Stages.SCION || isSCION(inst)
 		o.Stages.Route = o.Stages.Route || routeplane.OptionsOf(inst) != nil
@@ -268,4 +269,20 @@ func addProtected(o *doctor.Options, addr netip.AddrPort, forwarded bool) {
 	case !slices.Contains(o.Protected, addr):
 		o.Protected = append(o.Protected, addr)
 	}
+}
+
+// addKeys adds the keys of a router that follow a schedule.
+func addKeys(o *doctor.Options, inst *datapath.Instance) {
+	schedule, err := scionplane.Of(inst).Schedule()
+	if err != nil {
+		o.Unread = err
+	}
+	if len(schedule) == 0 {
+		return
+	}
+	k := doctor.Keys{Router: inst.Name(), Served: inst.Served()}
+	for _, s := range schedule {
+		k.Keys = append(k.Keys, doctor.ScheduledKey{ID: s.ID, Span: s.Span, Loaded: s.Loaded})
+	}
+	o.Keys = append(o.Keys, k)
 }

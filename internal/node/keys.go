@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"culvert/internal/host/trust"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/show"
 	"culvert/internal/show/planes"
+	"culvert/internal/show/status"
 )
 
 // StandardInput is the file name that stands for standard input.
@@ -37,11 +39,23 @@ func AddKey(on, index, from string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer router.Close()
+	if err := followsSchedule(router); err != nil {
+		return err
+	}
 	if err := router.AddKey(n, key); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "key %d of router %s loaded\n", n, router.Name())
 	return nil
+}
+
+// followsSchedule returns an error if the keys of a router follow a schedule, where others would be in the way.
+func followsSchedule(router scionplane.Plane) error {
+	schedule, err := router.Schedule()
+	if err != nil || len(schedule) == 0 {
+		return err
+	}
+	return fmt.Errorf("the keys of router %s follow the schedule in its file: change [[scion.key]] there, and reload or restart", router.Name())
 }
 
 // ReadKey reads a derived forwarding key, 16 bytes in base64, from the file from, or from in if from is StandardInput. It
@@ -99,6 +113,9 @@ func RemoveKey(on, index string, force bool, out io.Writer) error {
 		return err
 	}
 	defer router.Close()
+	if err := followsSchedule(router); err != nil && !force {
+		return err
+	}
 	keys, err := router.Keys()
 	if err != nil {
 		return err
@@ -160,6 +177,15 @@ func ListKeys(on string, asJSON bool, out io.Writer) error {
 			keys = []scionplane.KeyInfo{}
 		}
 		return show.JSON(out, keys)
+	}
+	now := time.Now()
+	schedule, err := status.Schedule(router, now)
+	if err != nil {
+		return err
+	}
+	if schedule != nil {
+		fmt.Fprintln(out, strings.Join(schedule.Text(now), "\n"))
+		return nil
 	}
 	for _, k := range keys {
 		fmt.Fprintf(out, "%d  id %s\n", k.Index, k.ID)

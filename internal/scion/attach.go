@@ -14,7 +14,7 @@ type plane struct{ scionplane.Plane }
 var _ stats.CollectorSource = plane{}
 
 func (p plane) SetOwnKey(key [16]byte) error {
-	if err := p.ReplaceKey(key); err != nil {
+	if err := p.UseKey(key); err != nil {
 		return err
 	}
 	return p.SetSlowPathKey(key)

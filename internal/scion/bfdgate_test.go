@@ -427,7 +427,7 @@ func TestGatedUnderlay(t *testing.T) {
 		if (g != nil) != watched {
 			t.Errorf("link %s: gate %v, watched %v", r.Datapath.Links[i].Name, g != nil, watched)
 		}
-		if g != nil && (g.link != r.Datapath.Links[i].Name || g.up() || g.localDisc != discriminator(r.Key, r.Datapath.Links[i].Local, g.remote)) {
+		if g != nil && (g.link != r.Datapath.Links[i].Name || g.up() || g.localDisc != discriminator(r.discriminatorKey(), r.Datapath.Links[i].Local, g.remote)) {
 			t.Errorf("gate %+v", g)
 		}
 	}
@@ -449,7 +449,7 @@ func TestGatedSibling(t *testing.T) {
 	gates := underlay.gates
 	ia, host := r.Control.IA, addr.HostIP(own.Addr())
 	check(t, c.CreateIACtx(ia))
-	check(t, c.SetKey(ia, 0, r.Key[:]))
+	check(t, c.SetKey(ia, 0, r.Keys[0].Secret[:]))
 	check(t, c.AddInternalInterface(ia, host, "udpip", own.String()))
 	for _, id := range []iface.ID{71, 72} {
 		check(t, c.AddExternalInterface(id, control.LinkInfo{
@@ -460,7 +460,7 @@ func TestGatedSibling(t *testing.T) {
 		}, host, addr.HostIP(sibling.Addr()), false))
 	}
 	at := len(r.Datapath.Links) - 1
-	if g := gates[at]; len(gates) != 1 || g == nil || g.remote != sibling || g.localDisc != discriminator(r.Key, own, sibling) {
+	if g := gates[at]; len(gates) != 1 || g == nil || g.remote != sibling || g.localDisc != discriminator(r.discriminatorKey(), own, sibling) {
 		t.Errorf("gates %+v, want one of link %d", gates, at)
 	}
 }

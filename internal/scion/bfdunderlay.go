@@ -18,6 +18,7 @@ import (
 	"github.com/scionproto/scion/router/bfd"
 
 	"culvert/internal/scion/handover"
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
 )
 
@@ -33,6 +34,8 @@ type gatedUnderlay struct {
 	gates map[int]*bfdGate
 	// session is the session of the link that is being made, nil for a link without BFD.
 	session *handover.Session
+	// ring has the keys that follow a schedule, nil without one.
+	ring *keyring.Ring
 
 	// started is closed once the data plane runs. It has given pool and queues by then.
 	started chan struct{}
@@ -173,7 +176,7 @@ func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (sc
 	}
 	u.links[key] = l
 	if u.session == nil {
-		return l.tap, nil
+		return u.keyed(l.tap), nil
 	}
 	i := slices.IndexFunc(u.router.Datapath.Links, func(l scionplane.Link) bool { return l.Remote == key.remote })
 	if i < 0 {
@@ -181,7 +184,7 @@ func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (sc
 	}
 	link := u.router.Datapath.Links[i]
 	l.bfd = u.config(u.session.Session, key)
-	disc := discriminator(u.router.Key, link.Local, link.Remote)
+	disc := discriminator(u.router.discriminatorKey(), link.Local, link.Remote)
 	if former != nil && former.session != nil && former.bfd == l.bfd {
 		l.session, disc = former.session, former.gate.localDisc // also if the key is another now
 	} else {
@@ -190,8 +193,19 @@ func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (sc
 	l.gate = &bfdGate{link: link.Name, remote: link.Remote, localDisc: disc, up: l.session.IsUp,
 		refuseExtensions: u.router.Datapath.BFDMinTTL > 0}
 	u.gates[i] = l.gate
-	return &gatedConn{BatchConn: l.tap, gate: l.gate}, nil
+	return &gatedConn{BatchConn: u.keyed(l.tap), gate: l.gate}, nil
 }
+
+// keyed has the packets of a link noted in the ring, if keys follow a schedule.
+func (u *gatedUnderlay) keyed(tap *handover.Tap) scionrouter.BatchConn {
+	if u.ring == nil {
+		return tap
+	}
+	return u.ring.Conn(tap)
+}
+
+// discriminatorKey returns the key that discriminators are derived from. It does not change while keys follow a schedule.
+func (r *Router) discriminatorKey() *[16]byte { return &r.Keys[0].Secret }
 
 // discriminator returns the local discriminator of a session, never 0. It is derived from the AS's key, so that nobody
 // without the key can guess it. It is the same after a restart, so that a far end which has not noticed the restart

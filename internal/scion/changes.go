@@ -37,7 +37,7 @@ func (p *plan) Changes(former stage.Plan) []string {
 	c.other("log", a.Config.Logging, b.Config.Logging)
 	c.other("router settings", a.Config.Router, b.Config.Router)
 	c.other("features", a.Config.Features, b.Config.Features)
-	c.other("forwarding key", a.Control.MasterKeys, b.Control.MasterKeys)
+	c.other("forwarding key", a.Keys, b.Keys)
 	if c == nil && !reflect.DeepEqual(a.Control.Topo, b.Control.Topo) {
 		return []string{"topology: changes that this router does not need"}
 	}

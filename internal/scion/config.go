@@ -12,6 +12,7 @@ import (
 	"github.com/scionproto/scion/router/config"
 	"github.com/scionproto/scion/router/control"
 
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
 )
 
@@ -27,12 +28,14 @@ type Router struct {
 	Datapath scionplane.Config
 	// BFD tells for each of Datapath.Links whether a BFD session watches it.
 	BFD []bool
-	// Key is the forwarding key derived from keys/master0.key. It is nil if there is no key file,
-	// which only LoadTopologyOnly permits.
-	Key *[16]byte
+	// Keys are the forwarding keys, in the order in which they begin to be valid. Without a schedule there is one, derived from
+	// keys/master0.key, or none if there is no such file, which only LoadTopologyOnly permits.
+	Keys []keyring.Key
 
 	// fields names, for each of Datapath.Links, the topology field that holds its local address.
 	fields []string
+	// schedule has the tables that Keys are read from, none without a schedule.
+	schedule []KeyTable
 }
 
 // ID returns the router's name in the topology.
@@ -46,21 +49,24 @@ func (r *Router) TopologyPath() string {
 // Load reads and checks the router's TOML file at path, and the topology and the keys that it names. It opens no socket
 // and changes nothing. An error is one line that names the file and the field.
 func Load(path string) (*Router, error) {
-	return load(path, true)
+	return load(path, nil, true)
 }
 
 // LoadTopologyOnly is Load for a data plane that gets its keys by hand: the key files may be missing. A key file that
 // does not parse is an error all the same.
 func LoadTopologyOnly(path string) (*Router, error) {
-	return load(path, false)
+	return load(path, nil, false)
 }
 
-func load(path string, needKeys bool) (*Router, error) {
+// LoadTable is LoadTopologyOnly for the router's file and the keys that a table names.
+func LoadTable(t *Table) (*Router, error) { return load(t.Config, t.Key, false) }
+
+func load(path string, schedule []KeyTable, needKeys bool) (*Router, error) {
 	cfg, err := loadTOML(path)
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{Path: path, Config: cfg}
+	r := &Router{Path: path, Config: cfg, schedule: schedule}
 	topo, err := loadTopology(r.TopologyPath(), path)
 	if err != nil {
 		return nil, err

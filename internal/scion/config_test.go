@@ -177,7 +177,7 @@ func TestKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := scrypto.InitMac(r.Key[:])
+	ours, err := scrypto.InitMac(r.Keys[0].Secret[:])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,8 +370,8 @@ func TestLoadTopologyOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Key != nil || len(r.Datapath.Links) != 6 {
-		t.Errorf("key %v, %d links, want no key and 6 links", r.Key, len(r.Datapath.Links))
+	if r.Keys != nil || len(r.Datapath.Links) != 6 {
+		t.Errorf("key %v, %d links, want no key and 6 links", r.Keys, len(r.Datapath.Links))
 	}
 	dir = spoiled(t, "keys/master0.key", "MDEy", "M!Ey")
 	if _, err := LoadTopologyOnly(filepath.Join(dir, "br.toml")); err == nil {

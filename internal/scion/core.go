@@ -15,6 +15,7 @@ import (
 	_ "github.com/scionproto/scion/router/underlayproviders/udpip"
 
 	"culvert/internal/scion/handover"
+	"culvert/internal/scion/keyring"
 )
 
 // core is a data plane of the reference with its sockets and BFD sessions. It runs from begin on, whether it is served or not,
@@ -41,7 +42,7 @@ var ending sync.WaitGroup
 // newCore configures a data plane and opens the sockets that former, which may be nil, does not have. Packets wait in them
 // until begin. Former goes on until then.
 func newCore(r *Router, former *core) (_ *core, err error) {
-	if r.Key == nil {
+	if len(r.Keys) == 0 {
 		return nil, errors.New("the slow path needs the AS master keys: put master0.key and master1.key into keys/")
 	}
 	ending.Wait()
@@ -61,6 +62,9 @@ func newCore(r *Router, former *core) (_ *core, err error) {
 		return nil, err
 	}
 	c.gates = c.underlay.gates
+	if c.underlay.ring, err = giveKeys(c.connector, r); err != nil {
+		return nil, err
+	}
 	if former != nil {
 		// Services of the former configuration are counted already.
 		metrics := c.connector.DataPlane.Metrics
@@ -76,6 +80,15 @@ func newCore(r *Router, former *core) (_ *core, err error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// giveKeys gives a data plane that has no links yet its keys. Keys that follow a schedule are in a ring.
+func giveKeys(c *scionrouter.Connector, r *Router) (*keyring.Ring, error) {
+	if !r.Scheduled() {
+		return nil, c.DataPlane.SetKey(r.Keys[0].Secret[:])
+	}
+	ring := keyring.New(r.Keys, clock)
+	return ring, ring.Install(c)
 }
 
 // begin runs the data plane and lets it read from the sockets. If there is a former one, its sessions go on in this one, and it

@@ -5,8 +5,10 @@ package scion
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
 )
 
@@ -24,6 +26,9 @@ type DataPlane interface {
 	Keys() ([]scionplane.KeyInfo, error)
 	// SetOwnKey loads the forwarding key of the slow path. Keys that were loaded by hand stay.
 	SetOwnKey(key [16]byte) error
+	// ScheduleKeys loads the keys of a schedule as they are due, and SetSlowPathKey notes the current one.
+	ScheduleKeys(keys []keyring.Key, now time.Time) error
+	SetSlowPathKey(key [16]byte) error
 	// SetLinkUp sets whether the fast path may send over a link.
 	SetLinkUp(link int, up bool) error
 	// SetLinkBFD sets the session whose BFD packets are passed up from a link. With the zero value all are.

@@ -22,6 +22,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 	"culvert/internal/version"
@@ -107,7 +108,10 @@ func (f *fastPath) serveSlow(ctx context.Context) error {
 		log.Info("All underlay addresses are on loopback: every packet takes the slow path")
 	}
 	go f.slow.guard.watch(ctx, f.gate)
-	return f.slow.Serve(ctx, nil, nil)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return f.followKeys(ctx) })
+	g.Go(func() error { return f.slow.Serve(ctx, nil, nil) })
+	return g.Wait()
 }
 
 // startLog sets logging up as the reference does.
@@ -226,8 +230,8 @@ func (f *fastPath) restore() {
 	if f.plane == nil {
 		return
 	}
-	if err := f.plane.SetOwnKey(*f.router.Key); err != nil {
-		log.Error("Fast path did not take its key back", "err", err)
+	if err := f.loadKeys(clock()); err != nil {
+		log.Error("Fast path did not take its keys back", "err", err)
 	}
 }
 
@@ -263,6 +267,7 @@ func (f *fastPath) Serve(parent context.Context, ready func()) (err error) {
 	g.Go(func() error { every(ctx, portsPeriod, func() { f.followPorts(f.hosts) }); return nil })
 	g.Go(func() error { f.slow.guard.watch(ctx, f.gate); return nil })
 	g.Go(func() error { f.journal.run(ctx); return nil })
+	g.Go(func() error { return f.followKeys(ctx) })
 	g.Go(func() error { every(ctx, sweepPeriod, func() { f.hosts.sweep(time.Now()) }); return nil })
 	g.Go(func() error { return f.plane.WantedHosts(ctx, func(a netip.Addr) { f.hosts.want(a, time.Now()) }) })
 	g.Go(func() error { return f.slow.Serve(ctx, f.plane, extra) })
@@ -312,7 +317,7 @@ func (f *fastPath) followLinks(t tracker) (*hostTable, error) {
 	if err := f.gate.addSink(f.plane); err != nil {
 		return nil, err
 	}
-	if err := f.plane.SetOwnKey(*f.router.Key); err != nil {
+	if err := f.loadKeys(clock()); err != nil {
 		return nil, err
 	}
 	for i, link := range f.router.Datapath.Links {
@@ -329,6 +334,19 @@ func (f *fastPath) followLinks(t tracker) (*hostTable, error) {
 		hosts.adopt(addr, time.Now())
 	}
 	return hosts, nil
+}
+
+// loadKeys loads the keys that are valid at a time.
+func (f *fastPath) loadKeys(now time.Time) error {
+	keys := f.router.Keys
+	if !f.router.Scheduled() {
+		return f.plane.SetOwnKey(keys[0].Secret)
+	}
+	if err := f.plane.ScheduleKeys(keys, now); err != nil {
+		return err
+	}
+	current := max(keyring.Current(keyring.Spans(keys), now), 0)
+	return f.plane.SetSlowPathKey(keys[current].Secret)
 }
 
 // portsPeriod is how often followPorts is called.

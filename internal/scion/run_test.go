@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/netdev"
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 	"culvert/internal/stats"
@@ -130,6 +131,10 @@ func (p *printingPlane) Keys() ([]scionplane.KeyInfo, error) {
 }
 
 func (p *printingPlane) SetOwnKey([16]byte) error { p.say("key"); return nil }
+
+func (p *printingPlane) ScheduleKeys([]keyring.Key, time.Time) error { p.say("keys"); return nil }
+
+func (p *printingPlane) SetSlowPathKey([16]byte) error { return nil }
 
 func (p *printingPlane) SetLinkUp(link int, up bool) error { p.say("link", link, "up", up); return nil }
 

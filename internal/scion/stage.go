@@ -47,7 +47,7 @@ type plan struct {
 }
 
 func newPlan(file Table) (*plan, error) {
-	r, err := LoadTopologyOnly(file.Config)
+	r, err := LoadTable(&file)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +85,7 @@ func (p *plan) Prepare(ctx context.Context, start stage.Start) (stage.Prepared, 
 func (p *plan) CheckHost(h stage.Host) error {
 	var errs config.Errors
 	errs.Add(scionplane.NewPart(p.router.Datapath).Check())
+	p.router.noteOverlaps(h.Note)
 	if !h.Process {
 		return errs.Err()
 	}
@@ -119,5 +120,24 @@ func (p *plan) Summary() []stage.Count {
 // Check implements stage.Plan.
 func (p *plan) Check(s stage.Situation) error {
 	p.interfaces = s.Interfaces
+	if s.Running == nil || !p.router.Scheduled() || len(scionplane.Of(s.Running).Config().Links) == 0 {
+		return nil
+	}
+	if err := scionplane.Of(s.Running).CheckSchedule(p.router.Keys); err != nil {
+		return p.router.schedule[0].Locate("", err)
+	}
 	return nil
+}
+
+// Files implements stage.Reader: the reference router's own files, and keys that follow a schedule.
+func (p *plan) Files() []string {
+	files := []string{p.router.Path, p.router.TopologyPath()}
+	for _, k := range p.router.schedule {
+		files = append(files, k.File)
+	}
+	if !p.router.Scheduled() {
+		key0, key1 := p.router.keyPaths()
+		files = append(files, key0, key1)
+	}
+	return files
 }

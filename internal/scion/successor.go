@@ -21,7 +21,7 @@ var _ stage.Successor = (*plan)(nil)
 // ServedBy implements stage.Successor.
 func (p *plan) ServedBy(former stage.Prepared) bool {
 	f, ok := former.(*fastPath)
-	return ok && !f.failed.Load() && p.file == f.file && reflect.DeepEqual(p.router.Config, f.router.Config) && p.sameCore(f.plan)
+	return ok && !f.failed.Load() && p.file.equal(&f.file) && reflect.DeepEqual(p.router.Config, f.router.Config) && p.sameCore(f.plan)
 }
 
 // sameCore tells whether the reference's data plane of former is the one that p asks for.
@@ -29,7 +29,7 @@ func (p *plan) sameCore(former *plan) bool {
 	a, b := p.router, former.router
 	return a.Path == b.Path && p.file.Loose() == former.file.Loose() &&
 		reflect.DeepEqual(a.Config.Router, b.Config.Router) && reflect.DeepEqual(a.Config.Features, b.Config.Features) &&
-		reflect.DeepEqual(a.Control, b.Control) && reflect.DeepEqual(a.Datapath, b.Datapath) && reflect.DeepEqual(a.BFD, b.BFD)
+		reflect.DeepEqual(a.Control, b.Control) && reflect.DeepEqual(a.Keys, b.Keys) && reflect.DeepEqual(a.Datapath, b.Datapath) && reflect.DeepEqual(a.BFD, b.BFD)
 }
 
 // Succeed implements stage.Successor.

@@ -5,6 +5,8 @@ package scion
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 
 	"culvert/internal/config"
 )
@@ -20,6 +22,9 @@ type Table struct {
 	LinkInterfaces string `toml:"link_interfaces"`
 	// BFDMinTTL is the lowest TTL or hop limit that BFD packets are accepted with. 0, the default, accepts any.
 	BFDMinTTL int `toml:"bfd_min_ttl"`
+	// Key has the AS's master keys with the times at which they are valid. Without any the router has master0.key of its own
+	// configuration directory.
+	Key []KeyTable `toml:"key"`
 }
 
 // The values of Table.LinkInterfaces.
@@ -36,6 +41,13 @@ func (s *Table) Loose() bool { return s.LinkInterfaces == LinksLoose }
 
 // NamedIn implements config.Namer.
 func (s *Table) NamedIn() string { return s.Config }
+
+// equal tells whether two tables ask for the same, wherever they are.
+func (s *Table) equal(o *Table) bool {
+	a, b := *s, *o
+	a.Key, b.Key = nil, nil
+	return reflect.DeepEqual(a, b) && slices.EqualFunc(s.Key, o.Key, func(k, l KeyTable) bool { return k.File == l.File && k.span == l.span })
+}
 
 // Check implements config.Table.
 func (s *Table) Check(in config.Position) error {
@@ -54,5 +66,6 @@ func (s *Table) Check(in config.Position) error {
 	if s.BFDMinTTL < 0 || s.BFDMinTTL > 255 {
 		errs.Add(in.Locate("bfd_min_ttl", fmt.Errorf("scion.bfd_min_ttl = %d: use 1 to 255, or 0 for any", s.BFDMinTTL)))
 	}
+	errs.Add(s.checkKeys(in))
 	return errs.Err()
 }

@@ -12,6 +12,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 )
@@ -45,10 +46,8 @@ func (u *unattended) Commit(ctx context.Context, inst *datapath.Instance, rest f
 
 // fill sets the key, the link states and the next hops, which a process would update.
 func (u *unattended) fill(ctx context.Context) error {
-	if u.router.Key != nil {
-		if err := u.plane.ReplaceKey(*u.router.Key); err != nil {
-			return err
-		}
+	if err := u.loadKeys(clock()); err != nil {
+		return err
 	}
 	links := u.router.Datapath.Links
 	for i := range links {
@@ -74,6 +73,18 @@ func (u *unattended) fill(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// loadKeys loads the key of the router's files, or the keys of its schedule that there is room for.
+func (u *unattended) loadKeys(now time.Time) error {
+	switch keys := u.router.Keys; {
+	case u.router.Scheduled():
+		return u.plane.ScheduleKeys(keys, now)
+	case len(keys) > 0:
+		return u.plane.UseKey(keys[0].Secret)
+	default:
+		return nil
+	}
 }
 
 // neighborWait is how long findNeighbors waits for answers.
@@ -133,6 +144,14 @@ func (u *unattended) Settle(context.Context) error {
 	}
 	if keys, err := u.plane.Keys(); err == nil && len(keys) == 0 {
 		fmt.Fprintf(out, "no key yet: culvert key add 0 FILE --on %s\n", u.router.ID())
+	}
+	if schedule, err := u.plane.Schedule(); err == nil {
+		for _, k := range schedule {
+			if !k.Loaded && !k.Ended(clock()) {
+				fmt.Fprintf(out, "key %s, valid from %s on, is not loaded yet: attach again once another has ended\n", k.ID, keyring.Text(k.NotBefore))
+				break
+			}
+		}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/scionproto/scion/private/underlay/conn"
 	"github.com/scionproto/scion/router"
 
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -30,6 +31,9 @@ func (o opener) Open(l, r netip.AddrPort, _ *conn.Config) (router.BatchConn, err
 			c := &memConn{
 				j: o.j, link: i, in: make(chan inbound, 1), closed: make(chan struct{}),
 			}
+			if o.j.ring != nil {
+				c.reader = o.j.ring.Reader()
+			}
 			o.j.conns[i] = c
 			return c, nil
 		}
@@ -49,6 +53,8 @@ type memConn struct {
 	link   int
 	in     chan inbound
 	closed chan struct{}
+	// reader notes packets in the ring of the keys, nil without one.
+	reader *keyring.Reader
 }
 
 // ReadBatch hands out the next datagram. Its caller comes here with a free packet buffer in hand,
@@ -64,6 +70,9 @@ func (c *memConn) ReadBatch(msgs conn.Messages) (int, error) {
 		// A datagram larger than the buffer is cut, as the kernel does.
 		msgs[0].N = copy(msgs[0].Buffers[0], d.payload)
 		msgs[0].Addr = d.src
+		if c.reader != nil {
+			c.reader.Note(msgs[0].Buffers[0][:msgs[0].N])
+		}
 		return 1, nil
 	case <-c.closed:
 		return 0, net.ErrClosed

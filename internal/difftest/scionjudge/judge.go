@@ -21,6 +21,7 @@ import (
 	"github.com/scionproto/scion/router/config"
 	"github.com/scionproto/scion/router/control"
 
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -83,11 +84,19 @@ type Judge struct {
 	sent []sent
 	// delivering says that the current packet may go to an IP host of this AS.
 	delivering bool
+	// ring has the keys if there are several, nil if there is only the network's.
+	ring *keyring.Ring
 }
 
 // New starts the reference router of the network. BFD is off: every link is up until SetLinkUp
 // says otherwise.
-func New(n *scionpkt.Network) (*Judge, error) {
+func New(n *scionpkt.Network) (*Judge, error) { return newJudge(n, nil) }
+
+// NewRolling is New for a reference with the keys of a ring in the place of the network's, as culvert's slow path runs it while
+// keys follow a schedule.
+func NewRolling(n *scionpkt.Network, ring *keyring.Ring) (*Judge, error) { return newJudge(n, ring) }
+
+func newJudge(n *scionpkt.Network, ring *keyring.Ring) (*Judge, error) {
 	text, err := n.TopologyJSON()
 	if err != nil {
 		return nil, fmt.Errorf("judge: write topology: %w", err)
@@ -102,7 +111,7 @@ func New(n *scionpkt.Network) (*Judge, error) {
 	}
 	j := &Judge{
 		net: n, conns: make([]*memConn, len(n.Links)), down: map[int]bool{},
-		idle: make(chan struct{}),
+		idle: make(chan struct{}), ring: ring,
 	}
 	// With a batch of one, a receiver holds exactly one packet buffer while it waits.
 	rc := config.RouterConfig{NumProcessors: 1, NumSlowPathProcessors: 1, BatchSize: 1}
@@ -113,7 +122,7 @@ func New(n *scionpkt.Network) (*Judge, error) {
 	if err := j.connector.CreateIACtx(topo.IA()); err != nil {
 		return nil, fmt.Errorf("judge: set the AS: %w", err)
 	}
-	if err := j.connector.SetKey(topo.IA(), 0, n.Key[:]); err != nil {
+	if err := j.setKey(); err != nil {
 		return nil, fmt.Errorf("judge: set the forwarding key: %w", err)
 	}
 	cfg := &control.Config{Topo: topo, IA: topo.IA(), BR: &br}
@@ -133,6 +142,13 @@ func New(n *scionpkt.Network) (*Judge, error) {
 	}
 	drainPool(j.connector)
 	return j, nil
+}
+
+func (j *Judge) setKey() error {
+	if j.ring != nil {
+		return j.ring.Install(j.connector)
+	}
+	return j.connector.SetKey(j.net.IA, 0, j.net.Key[:])
 }
 
 // withoutIA skips the one step of the configuration that has been done already.

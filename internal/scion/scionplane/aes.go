@@ -6,6 +6,7 @@ import (
 	"crypto/aes"
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 	"math/bits"
 
 	"culvert/internal/bpfobj"
@@ -99,7 +100,7 @@ func cmacSubkey(key Key) (k1 [16]byte) {
 // cmacKey prepares a key for aes_cmac in bpf/scion/aes.h. The first round key includes K1, and the second the table
 // lookups of the block's bytes that are always zero (0, 1, 8, 14, 15).
 func cmacKey(key Key) bpfobj.PipelineAesCmacKey {
-	k := bpfobj.PipelineAesCmacKey{Rk: expandKey(key), Id: keyID(key)}
+	k := bpfobj.PipelineAesCmacKey{Rk: expandKey(key), Id: keyID(key), NotAfter: never}
 	k1 := cmacSubkey(key)
 	for i := range 4 {
 		k.Rk[i] ^= binary.LittleEndian.Uint32(k1[4*i:])
@@ -113,6 +114,9 @@ func cmacKey(key Key) bpfobj.PipelineAesCmacKey {
 	}
 	return k
 }
+
+// never is the time of a key without an end.
+const never = math.MaxUint64
 
 // keyID returns the ID of a key, never 0. Entries of the cache of verified hop fields carry the ID of the key that verified
 // them. The ID is a hash of the key, so that the entries are valid again when the key is loaded again.

@@ -9,8 +9,8 @@ import "culvert/internal/bpfobj"
 // MinCounters is minCounters.
 const MinCounters = minCounters
 
-// KeyID is keyID.
-func KeyID(key Key) uint64 { return keyID(key) }
+// RawKeyID is keyID.
+func RawKeyID(key Key) uint64 { return keyID(key) }
 
 // KeyIDs is keyIDs.
 func (p Plane) KeyIDs() ([]uint64, error) { return p.keyIDs() }

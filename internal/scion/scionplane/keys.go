@@ -5,6 +5,7 @@ package scionplane
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -20,11 +21,18 @@ type KeyInfo struct {
 	Index int `json:"index"`
 	// ID is a hash of the key in hexadecimal. It is the same on all routers with the key.
 	ID string `json:"id"`
+	// NotBefore and NotAfter are when the key is valid, left out if it has no bound.
+	NotBefore *time.Time `json:"not_before,omitempty"`
+	NotAfter  *time.Time `json:"not_after,omitempty"`
 }
 
 // AddKey loads a forwarding key at an index. It is an error if another key is loaded there. A hop field is valid if it is
 // valid under any loaded key.
 func (p Plane) AddKey(index int, key Key) error {
+	return p.addKey(index, cmacKey(key))
+}
+
+func (p Plane) addKey(index int, k bpfobj.PipelineAesCmacKey) error {
 	m, err := p.keySlot(index)
 	if err != nil {
 		return err
@@ -33,8 +41,13 @@ func (p Plane) AddKey(index int, key Key) error {
 	if err := m.Lookup(uint32(index), &old); err != nil {
 		return fmt.Errorf("reading key %d of %s: %w", index, p.Name(), err)
 	}
-	k := cmacKey(key)
-	if old.Id == k.Id {
+	if old == k {
+		return nil
+	}
+	if old.Id == k.Id { // its times change
+		if err := m.Put(uint32(index), k); err != nil {
+			return fmt.Errorf("writing the times of key %d of %s: %w", index, p.Name(), err)
+		}
 		return nil
 	}
 	if old.Id != 0 {
@@ -115,15 +128,24 @@ func (p Plane) RemoveKey(index int) error {
 
 // Keys returns the loaded keys in the order of their indexes.
 func (p Plane) Keys() ([]KeyInfo, error) {
-	ids, err := p.keyIDs()
+	slots, err := p.keySlots()
 	if err != nil {
 		return nil, err
 	}
 	var keys []KeyInfo
-	for index, id := range ids {
-		if id != 0 {
-			keys = append(keys, KeyInfo{Index: index, ID: formatKeyID(id)})
+	for index, k := range slots {
+		if k.Id == 0 {
+			continue
 		}
+		info := KeyInfo{Index: index, ID: formatKeyID(k.Id)}
+		span := spanOf(k.NotBefore, k.NotAfter)
+		if !span.NotBefore.IsZero() {
+			info.NotBefore = &span.NotBefore
+		}
+		if !span.NotAfter.IsZero() {
+			info.NotAfter = &span.NotAfter
+		}
+		keys = append(keys, info)
 	}
 	return keys, nil
 }
@@ -132,15 +154,25 @@ func formatKeyID(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 // keyIDs returns the ID of the key at each index, 0 for none.
 func (p Plane) keyIDs() ([]uint64, error) {
+	slots, err := p.keySlots()
+	if err != nil {
+		return nil, err
+	}
 	ids := make([]uint64, MaxKeys)
-	for index := range ids {
-		var k bpfobj.PipelineAesCmacKey
-		if err := p.Map(bpfobj.PipelineMapScionKeys).Lookup(uint32(index), &k); err != nil {
-			return nil, fmt.Errorf("reading key %d of %s: %w", index, p.Name(), err)
-		}
+	for index, k := range slots {
 		ids[index] = k.Id
 	}
 	return ids, nil
+}
+
+// keySlots returns the entries of the programs' map of keys.
+func (p Plane) keySlots() (slots [MaxKeys]bpfobj.PipelineAesCmacKey, err error) {
+	for index := range slots {
+		if err := p.Map(bpfobj.PipelineMapScionKeys).Lookup(uint32(index), &slots[index]); err != nil {
+			return slots, fmt.Errorf("reading key %d of %s: %w", index, p.Name(), err)
+		}
+	}
+	return slots, nil
 }
 
 // keySlot checks an index and returns the map of the keys.

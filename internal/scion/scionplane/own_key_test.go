@@ -37,7 +37,7 @@ func TestReplaceKey(t *testing.T) {
 		for i, k := range want {
 			id := uint64(0)
 			if k != (scionplane.Key{}) {
-				id = scionplane.KeyID(k)
+				id = scionplane.RawKeyID(k)
 			}
 			if ids[i] != id {
 				t.Fatalf("keys %x, want %x at index %d", ids, id, i)

@@ -149,6 +149,11 @@ func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
 		return err
 	}
 	inst.AddMap(slowKeyMap, slow)
+	schedule, err := newScheduleMap()
+	if err != nil {
+		return err
+	}
+	inst.AddMap(scheduleMap, schedule)
 	now, old := Of(inst), Of(l.Old)
 	if !l.Reused(bpfobj.PipelineMapScionLinks) {
 		if err := now.fillConfig(old); err != nil {
@@ -157,6 +162,14 @@ func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
 	}
 	if l.Old == nil {
 		return nil
+	}
+	if err := now.writeSchedule(old.schedule()); err != nil { // until the process writes its own
+		return err
+	}
+	if !l.Reused(bpfobj.PipelineMapScionKeys) {
+		if err := copyKeys(old.Map(bpfobj.PipelineMapScionKeys), now.Map(bpfobj.PipelineMapScionKeys)); err != nil {
+			return err
+		}
 	}
 	if !l.Reused(bpfobj.PipelineMapScionTraffic) {
 		if err := now.copyCounters(old); err != nil {

@@ -62,6 +62,8 @@ type Router struct {
 	Starting bool                 `json:"starting,omitempty"`
 	Links    []Link               `json:"links"`
 	Keys     []scionplane.KeyInfo `json:"keys"`
+	// KeySchedule is the schedule of the keys, left out if they follow none.
+	KeySchedule *KeySchedule `json:"key_schedule,omitempty"`
 	// Route is the IP router, left out if there is none.
 	Route *Route `json:"route,omitempty"`
 	// Filter is the packet filter, left out if it has nothing to do.
@@ -235,6 +237,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 		return r, err
 	}
 	r.Keys = append(r.Keys, keys...)
+	if r.KeySchedule, err = Schedule(router, time.Now()); err != nil {
+		return r, err
+	}
 	if own, known := router.SlowPathKey(); known && r.Served {
 		r.ownKeyMissing = !slices.ContainsFunc(keys, func(k scionplane.KeyInfo) bool { return k.ID == own })
 	}

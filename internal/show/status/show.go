@@ -148,9 +148,7 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 		lines = append(lines, "  not served: BFD is not answered, so neighbors that use it take the links down, and there is no slow path")
 	}
 	lines = append(lines, r.linkText()...)
-	for _, k := range r.Keys {
-		lines = append(lines, fmt.Sprintf("  key %d  id %s", k.Index, k.ID))
-	}
+	lines = append(lines, r.keyText(time.Now())...)
 	if text := r.keyProblem(); text != "" {
 		lines = append(lines, "  "+text)
 	}
@@ -163,6 +161,20 @@ func (r Router) kind() string {
 		return "data plane"
 	}
 	return "router"
+}
+
+// keyText returns lines about the keys.
+func (r Router) keyText(now time.Time) (lines []string) {
+	if r.KeySchedule != nil {
+		for _, line := range r.KeySchedule.Text(now) {
+			lines = append(lines, "  "+line)
+		}
+		return lines
+	}
+	for _, k := range r.Keys {
+		lines = append(lines, fmt.Sprintf("  key %d  id %s", k.Index, k.ID))
+	}
+	return lines
 }
 
 // keyProblem says what happens to packets because of keys that are not loaded, "" if none is missing.

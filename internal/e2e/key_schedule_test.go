@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/scionproto/scion/router/control"
+	"golang.org/x/sys/unix"
+
+	"culvert/internal/lab"
+)
+
+// TestKeyScheduleUnderLoad rolls the forwarding key over by its schedule while packets with hop fields of both keys flow. The new key
+// begins while no process runs, and the process starts again while both are valid. No packet under a valid key is lost. When the
+// old key ends, its packets are refused: by the fast path, and then by the slow path without a fast path.
+func TestKeyScheduleUnderLoad(t *testing.T) {
+	r := &keyRoll{between: newBetween(t, lab.Options{Name: "ks"}), t: t}
+	master := []byte("next master key.")
+	r.next = filepath.Join(r.as.ConfigDir, "next.key")
+	check(t, os.WriteFile(r.next, []byte(base64.StdEncoding.EncodeToString(master)+"\n"), 0o600))
+	began := time.Now()
+	r.serve(t).end(syscall.SIGTERM)
+	unit := time.Since(began) + time.Second/2
+	r.old, r.fresh = r.stream(t, "", 0), r.stream(t, base64.StdEncoding.EncodeToString(control.DeriveHFMacKey(master)), numbers)
+	r.fresh.on.Store(false)
+	r.load = startLoad(t, r.from, r.old, r.fresh)
+	for try := 0; !r.roll(unit << try); try++ {
+		if try == 4 {
+			t.Fatal("starts take ever longer")
+		}
+		t.Log("the old key had ended before the process ran again: once more, with more time")
+	}
+}
+
+// keyRoll is a router whose key is rolled over.
+type keyRoll struct {
+	*between
+	t          *testing.T
+	next       string // the file with the new key
+	old, fresh *stream
+	load       *steadyLoad
+}
+
+// run starts the process with the schedule.
+func (r *keyRoll) run(begins, ends time.Time) *process {
+	r.t.Helper()
+	path := filepath.Join(r.as.ConfigDir, "culvert.toml")
+	text := fmt.Sprintf("[scion]\nconfig = %q\n[[scion.key]]\nfile = %q\nnot_after = %s\n[[scion.key]]\nfile = %q\nnot_before = %s\n", r.config,
+		filepath.Join(r.as.Keys, "master0.key"), ends.UTC().Format(time.RFC3339Nano), r.next, begins.UTC().Format(time.RFC3339Nano))
+	check(r.t, os.WriteFile(path, []byte(text), 0o600))
+	return r.serveAs(r.t, program(), "run", "-c", path)
+}
+
+// roll rolls over in times that are some units long, in which a process starts. It returns false if the old key has ended too early
+// for the test.
+func (r *keyRoll) roll(unit time.Duration) bool {
+	t, id := r.t, r.as.RouterID
+	const step = 100
+	// The packets of the new key stop before it is not valid yet, and those of the old one before it ends.
+	r.load.pause(r.fresh)
+	begins := time.Now().Add(2 * unit)
+	ends := begins.Add(4*unit + 2*time.Second)
+	r.old.on.Store(true)
+	stop := time.AfterFunc(time.Until(ends)-time.Second/2, func() { r.old.on.Store(false) })
+	defer stop.Stop()
+	p := r.run(begins, ends)
+	list := culvert(t, r.lab, "rut", "key", "list", "--on", id)
+	if time.Now().Before(begins) && (!strings.Contains(list, "current") || !strings.Contains(list, "next key in ")) {
+		t.Errorf("key list before the switch:\n%s", list)
+	}
+	p.end(syscall.SIGTERM)
+	time.Sleep(time.Until(begins) + 50*time.Millisecond)
+	r.fresh.on.Store(true)
+	r.load.wait(step)
+	p = r.run(begins, ends)
+	r.load.wait(step)
+	if !r.old.on.Load() {
+		p.end(syscall.SIGTERM)
+		return false
+	}
+	if out, err := r.lab.Run(t.Context(), "rut", program(), "key", "add", "--on", id, "1", r.next); exitStatus(err) != 1 || !strings.Contains(string(out), "follow the schedule") {
+		t.Errorf("key add with a schedule: exit status %d: %s", exitStatus(err), out)
+	}
+	r.load.pause(r.old)
+	r.load.pause(r.fresh)
+	settled(t, r.sink)
+	r.old.wantAll(t, r.sink)
+	r.fresh.wantAll(t, r.sink)
+
+	culvert(t, r.lab, "rut", "detach", "to-a", "to-b") // without the fast path
+	if time.Now().After(ends.Add(-time.Second)) {
+		p.end(syscall.SIGTERM)
+		return false
+	}
+	r.trickle(r.old, r.fresh)
+	settled(t, r.sink)
+	r.old.wantAll(t, r.sink)
+	r.fresh.wantAll(t, r.sink)
+
+	time.Sleep(time.Until(ends) + 50*time.Millisecond)
+	r.refuse("the slow path")
+	wait(t, "the log to report the end of the old key", func() bool { return strings.Contains(p.out.String(), "Forwarding key has ended") })
+	p.end(syscall.SIGTERM)
+	p = r.run(begins, ends)
+	r.refuse("the fast path")
+	list = culvert(t, r.lab, "rut", "key", "list", "--on", id)
+	if !strings.Contains(list, "ended") || !strings.Contains(list, "current") {
+		t.Errorf("key list behind the end:\n%s", list)
+	}
+	t.Logf("%d packets under the old key, %d under the new", r.old.sent.Load(), r.fresh.sent.Load())
+	p.end(syscall.SIGTERM)
+	r.load.stop()
+	return true
+}
+
+// refuse sends packets of both keys after the old one has ended. Only those of the new one arrive.
+func (r *keyRoll) refuse(by string) {
+	r.t.Helper()
+	tags, err := r.sink.Tags()
+	check(r.t, err)
+	former := slices.Clone(tags[r.old.first : r.old.first+numbers])
+	r.trickle(r.old, r.fresh)
+	settled(r.t, r.sink)
+	tags, err = r.sink.Tags()
+	check(r.t, err)
+	if !slices.Equal(former, tags[r.old.first:r.old.first+numbers]) {
+		r.t.Errorf("%s forwards packets under a key that has ended", by)
+	}
+	r.fresh.wantAll(r.t, r.sink)
+}
+
+// trickle sends packets of streams that the load does not send, so slowly that the slow path keeps up.
+func (r *keyRoll) trickle(streams ...*stream) {
+	r.t.Helper()
+	var fd int
+	check(r.t, r.from.Netns.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	}))
+	defer unix.Close(fd)
+	check(r.t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: r.from.Index}))
+	for range 50 {
+		for _, s := range streams {
+			check(r.t, s.send(fd))
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
