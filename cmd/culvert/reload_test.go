@@ -316,3 +316,35 @@ func TestReloadWhich(t *testing.T) {
 	b.expect(2, "--keep goes alone", "reload", "--keep", "--dry-run")
 	b.expect(2, "--confirm needs a time", "reload", "--confirm", "0")
 }
+
+// TestReloadsAtOnce has several commands ask for a reload at once: each is carried out or refused, and what is in force is whole.
+func TestReloadsAtOnce(t *testing.T) {
+	b := newPairsBed(t)
+	text := func(port int) string {
+		return fmt.Sprintf("interfaces = ['ft0']\n[filter]\n[[filter.rule]]\nname = 'r'\naction = 'drop'\nexpression = 'udp port %d'\n", port)
+	}
+	file := b.file("c.toml", text(5))
+	runAttached(t, file)
+	b.eventually("culvert: ", "reload")
+	for n := 6; n < 9; n++ {
+		rewrite(t, file, text(n))
+		var commands []*running
+		for range 4 {
+			commands = append(commands, startCulvert(t, "reload")) // the child is in the namespace of this thread
+		}
+		done := 0
+		for _, c := range commands {
+			err := c.cmd.Wait()
+			switch {
+			case err == nil:
+				done++
+			case !strings.Contains(c.errs.String(), "another reload is under way: try again when it has ended"):
+				t.Errorf("%v: %s", err, &c.errs)
+			}
+		}
+		if done == 0 {
+			t.Error("none of four reloads was carried out")
+		}
+		b.expect(0, fmt.Sprintf("udp port %d", n), "filter", "list")
+	}
+}

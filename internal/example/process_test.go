@@ -46,8 +46,8 @@ type process struct {
 	t    *testing.T
 	path string // of the file
 	cmd  *exec.Cmd
-	log testbed.Output
-	end chan struct{} // closed when it has ended
+	log  testbed.Output
+	end  chan struct{} // closed when it has ended
 }
 
 // patience is for an emulator that loads programs.
