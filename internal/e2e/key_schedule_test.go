@@ -20,13 +20,15 @@ import (
 )
 
 // TestKeyScheduleUnderLoad rolls the forwarding key over by its schedule while packets with hop fields of both keys flow. The new key
-// begins while no process runs, and the process starts again while both are valid. No packet under a valid key is lost. When the
+// begins while no process runs, and the process starts again, and reads a changed schedule, while both are valid. No packet under a valid key is lost. When the
 // old key ends, its packets are refused: by the fast path, and then by the slow path without a fast path.
 func TestKeyScheduleUnderLoad(t *testing.T) {
 	r := &keyRoll{between: newBetween(t, lab.Options{Name: "ks"}), t: t}
 	master := []byte("next master key.")
 	r.next = filepath.Join(r.as.ConfigDir, "next.key")
 	check(t, os.WriteFile(r.next, []byte(base64.StdEncoding.EncodeToString(master)+"\n"), 0o600))
+	r.third = filepath.Join(r.as.ConfigDir, "third.key")
+	check(t, os.WriteFile(r.third, []byte(base64.StdEncoding.EncodeToString([]byte("the third key..."))+"\n"), 0o600))
 	began := time.Now()
 	r.serve(t).end(syscall.SIGTERM)
 	unit := time.Since(began) + time.Second/2
@@ -46,6 +48,7 @@ type keyRoll struct {
 	*between
 	t          *testing.T
 	next       string // the file with the new key
+	third      string // the file with a key for later
 	old, fresh *stream
 	load       *steadyLoad
 }
@@ -53,11 +56,17 @@ type keyRoll struct {
 // run starts the process with the schedule.
 func (r *keyRoll) run(begins, ends time.Time) *process {
 	r.t.Helper()
+	return r.serveAs(r.t, program(), "run", "-c", r.write(begins, ends, ""))
+}
+
+// write writes the file of the process, with more text at its end, and returns its path.
+func (r *keyRoll) write(begins, ends time.Time, more string) string {
+	r.t.Helper()
 	path := filepath.Join(r.as.ConfigDir, "culvert.toml")
 	text := fmt.Sprintf("[scion]\nconfig = %q\n[[scion.key]]\nfile = %q\nnot_after = %s\n[[scion.key]]\nfile = %q\nnot_before = %s\n", r.config,
 		filepath.Join(r.as.Keys, "master0.key"), ends.UTC().Format(time.RFC3339Nano), r.next, begins.UTC().Format(time.RFC3339Nano))
-	check(r.t, os.WriteFile(path, []byte(text), 0o600))
-	return r.serveAs(r.t, program(), "run", "-c", path)
+	check(r.t, os.WriteFile(path, []byte(text+more), 0o600))
+	return path
 }
 
 // roll rolls over in times that are some units long, in which a process starts. It returns false if the old key has ended too early
@@ -83,6 +92,12 @@ func (r *keyRoll) roll(unit time.Duration) bool {
 	r.load.wait(step)
 	p = r.run(begins, ends)
 	r.load.wait(step)
+	r.write(begins, ends, fmt.Sprintf("[[scion.key]]\nfile = %q\nnot_before = %s\n", r.third, ends.Add(time.Hour).UTC().Format(time.RFC3339Nano)))
+	culvert(t, r.lab, "rut", "reload")
+	r.load.wait(step)
+	if list := culvert(t, r.lab, "rut", "key", "list", "--on", id); strings.Count(list, "key  id ") != 3 {
+		t.Errorf("key list after a reload with a third key:\n%s", list)
+	}
 	if !r.old.on.Load() {
 		p.end(syscall.SIGTERM)
 		return false
