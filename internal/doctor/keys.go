@@ -44,7 +44,7 @@ func checkKeys(all []Keys, now time.Time) (found []Finding) {
 				Finding: fmt.Sprintf("the last forwarding key of router %s has ended at %s: nothing is forwarded", r.Router, keyring.Text(end))})
 		case left < keyWarning:
 			found = append(found, Finding{Status: Warn, Check: "keys", Command: mend,
-				Finding: fmt.Sprintf("the last forwarding key of router %s ends at %s, in %s", r.Router, keyring.Text(end), left.Round(time.Minute))})
+				Finding: fmt.Sprintf("the last forwarding key of router %s ends at %s, in %s", r.Router, keyring.Text(end), keyring.Rounded(left))})
 		}
 		for _, k := range r.Keys {
 			if k.Loaded || k.Ended(now) {

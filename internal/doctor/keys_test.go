@@ -26,7 +26,7 @@ func TestCheckKeys(t *testing.T) {
 		{"none", true, nil, OK, ""},
 		{"no end", true, []ScheduledKey{key(true, keyring.Span{NotAfter: at(1)}), key(true, keyring.Span{})}, OK, ""},
 		{"more than a week", true, []ScheduledKey{key(true, keyring.Span{NotAfter: at(week)})}, OK, ""},
-		{"less than a week", true, []ScheduledKey{key(true, keyring.Span{NotAfter: at(week - 1)})}, Warn, "the last forwarding key of router br1 ends at 2026-12-07T23:00:00Z, in 167h0m0s"},
+		{"less than a week", true, []ScheduledKey{key(true, keyring.Span{NotAfter: at(week - 1)})}, Warn, "the last forwarding key of router br1 ends at 2026-12-07T23:00:00Z, in 6d23h"},
 		{"ended", true, []ScheduledKey{key(true, keyring.Span{NotAfter: now})}, Fail, "the last forwarding key of router br1 has ended at 2026-12-01T00:00:00Z: nothing is forwarded"},
 		{"ended ones need not be loaded", true, []ScheduledKey{key(false, keyring.Span{NotAfter: now}), key(true, keyring.Span{})}, OK, ""},
 		{"a later one is not loaded yet", true, []ScheduledKey{key(true, keyring.Span{}), key(false, keyring.Span{NotBefore: at(1)})}, OK, ""},

@@ -183,3 +183,16 @@ func ShortOverlap(spans []Span, at time.Time) (index int, overlap time.Duration)
 	}
 	return -1, 0
 }
+
+// Rounded returns a duration in its two largest units: 4d3h, 2h5m, 3m20s.
+func Rounded(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d >= day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		return d.Round(time.Second).String()
+	}
+}

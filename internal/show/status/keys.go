@@ -96,25 +96,12 @@ func (s *KeySchedule) Text(now time.Time) (lines []string) {
 	}
 	switch {
 	case s.NextSwitch != nil:
-		lines = append(lines, fmt.Sprintf("next key in %s", rounded(s.NextSwitch.Sub(now))))
+		lines = append(lines, fmt.Sprintf("next key in %s", keyring.Rounded(s.NextSwitch.Sub(now))))
 	case s.Ends == nil:
 	case s.Ends.After(now):
-		lines = append(lines, fmt.Sprintf("the last key ends in %s: nothing is forwarded then", rounded(s.Ends.Sub(now))))
+		lines = append(lines, fmt.Sprintf("the last key ends in %s: nothing is forwarded then", keyring.Rounded(s.Ends.Sub(now))))
 	default:
 		lines = append(lines, "all keys have ended: nothing is forwarded")
 	}
 	return lines
-}
-
-// rounded returns a duration in its two largest units: 4d3h, 2h5m, 3m20s.
-func rounded(d time.Duration) string {
-	const day = 24 * time.Hour
-	switch {
-	case d >= day:
-		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	default:
-		return d.Round(time.Second).String()
-	}
 }
