@@ -4,6 +4,7 @@ package scion
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -19,96 +20,106 @@ func (p *plan) Changes(former stage.Plan) []string {
 	if !ok {
 		return nil
 	}
-	c := changes{}
+	var c stage.Changes
 	a, b := f.router, p.router
-	c.add("router", a.ID(), b.ID())
-	c.add("AS", addr.IA(a.Datapath.LocalIA), addr.IA(b.Datapath.LocalIA))
-	c.links(a, b)
-	c.add("dispatched ports", portsText(a.Datapath), portsText(b.Datapath))
-	c.add("services", fmt.Sprint(a.Datapath.Services), fmt.Sprint(b.Datapath.Services))
-	c.add("link_interfaces", f.file.LinkInterfaces, p.file.LinkInterfaces)
-	c.add("bfd_min_ttl", f.file.BFDMinTTL, p.file.BFDMinTTL)
-	c.add("debug_http", f.file.DebugHTTP, p.file.DebugHTTP)
-	c.add("config", a.Path, b.Path)
-	c.add(fieldMetrics, orOff(a.Config.Metrics.Prometheus), orOff(b.Config.Metrics.Prometheus))
-	c.add(fieldAPI, orOff(a.Config.API.Addr), orOff(b.Config.API.Addr))
-	c.add("log.console.level", a.Config.Logging.Console.Level, b.Config.Logging.Console.Level)
-	c.add("log.console.format", a.Config.Logging.Console.Format, b.Config.Logging.Console.Format)
-	c.other("log", a.Config.Logging, b.Config.Logging)
-	c.other("router settings", a.Config.Router, b.Config.Router)
-	c.other("features", a.Config.Features, b.Config.Features)
-	c.other("forwarding key", a.Keys, b.Keys)
+	c.Value("router", a.ID(), b.ID())
+	c.Value("AS", addr.IA(a.Datapath.LocalIA), addr.IA(b.Datapath.LocalIA))
+	linkChanges(&c, a, b)
+	c.Value("dispatched ports", portsText(a.Datapath), portsText(b.Datapath))
+	c.Value("services", fmt.Sprint(a.Datapath.Services), fmt.Sprint(b.Datapath.Services))
+	c.Value("link_interfaces", f.file.LinkInterfaces, p.file.LinkInterfaces)
+	c.Value("bfd_min_ttl", f.file.BFDMinTTL, p.file.BFDMinTTL)
+	c.Value("debug_http", f.file.DebugHTTP, p.file.DebugHTTP)
+	c.Value("config", a.Path, b.Path)
+	c.Value(fieldMetrics, orOff(a.Config.Metrics.Prometheus), orOff(b.Config.Metrics.Prometheus))
+	c.Value(fieldAPI, orOff(a.Config.API.Addr), orOff(b.Config.API.Addr))
+	c.Value("log.console.level", a.Config.Logging.Console.Level, b.Config.Logging.Console.Level)
+	c.Value("log.console.format", a.Config.Logging.Console.Format, b.Config.Logging.Console.Format)
+	log := func(r *Router) any {
+		console := r.Config.Logging.Console
+		console.Level, console.Format = "", ""
+		return console
+	}
+	hidden(&c, "log", log(a), log(b))
+	hidden(&c, "router settings", a.Config.Router, b.Config.Router)
+	hidden(&c, "features", a.Config.Features, b.Config.Features)
+	hidden(&c, "forwarding keys", a.Keys, b.Keys)
 	if c == nil && !reflect.DeepEqual(a.Control.Topo, b.Control.Topo) {
 		return []string{"topology: changes that this router does not need"}
 	}
 	return c
 }
 
-// changes are changes in words.
-type changes []string
-
-// add adds a change of a value.
-func (c *changes) add(what string, before, now any) {
-	if before != now {
-		*c = append(*c, fmt.Sprintf("%s %v → %v", what, before, now))
+// hidden adds a line if a value differs that is long or secret.
+func hidden(c *stage.Changes, what string, was, is any) {
+	if !reflect.DeepEqual(was, is) {
+		c.Add("%s changed", what)
 	}
 }
 
-// other adds a change whose values are too long or secret, unless a change of a part of it is there.
-func (c *changes) other(what string, before, now any) {
-	if !reflect.DeepEqual(before, now) && !slices.ContainsFunc(*c, func(s string) bool { return len(s) > len(what) && s[:len(what)+1] == what+"." }) {
-		*c = append(*c, what+" changed")
-	}
-}
-
-// links adds changes of links. A link with the same addresses is the same one.
-func (c *changes) links(a, b *Router) {
-	key := func(l scionplane.Link) linkKey { return linkKey{l.Local, l.Remote} }
+// linkChanges adds lines for links. A link with the same addresses is the same one.
+func linkChanges(c *stage.Changes, a, b *Router) {
+	to := pairLinks(a, b)
 	for i, l := range a.Datapath.Links {
-		at := slices.IndexFunc(b.Datapath.Links, func(k scionplane.Link) bool { return key(k) == key(l) && k.Scope == l.Scope })
-		if at < 0 {
-			if at = b.linkNamed(l); at < 0 {
-				*c = append(*c, linkText(l)+" removed")
-				continue
-			}
+		at, stays := to[i]
+		if !stays {
+			c.Add("%s removed", linkText(l))
+			continue
 		}
 		k := b.Datapath.Links[at]
 		what := linkText(l)
 		if k.Name != l.Name && l.Scope != scionplane.ScopeSibling {
-			*c = append(*c, fmt.Sprintf("%s becomes %s", what, linkText(k)))
+			c.Add("%s becomes %s", what, linkText(k))
 		}
-		c.add(what+": local", l.Local, k.Local)
+		c.Value(what+": local", l.Local, k.Local)
 		if l.Scope != scionplane.ScopeInternal {
-			c.add(what+": remote", l.Remote, k.Remote)
+			c.Value(what+": remote", l.Remote, k.Remote)
 		}
-		c.add(what+": neighbor", addr.IA(l.NeighborIA), addr.IA(k.NeighborIA))
-		c.add(what+": BFD", onOff(a.BFD[i]), onOff(b.BFD[at]))
+		c.Value(what+": neighbor", addr.IA(l.NeighborIA), addr.IA(k.NeighborIA))
+		c.Value(what+": BFD", onOff(a.BFD[i]), onOff(b.BFD[at]))
 		if l.Scope == scionplane.ScopeExternal {
-			c.add(what+": type", a.linkInfo(l), b.linkInfo(k))
-			c.other(what+": BFD timers", a.bfdInfo(l), b.bfdInfo(k))
+			c.Value(what+": type", a.linkInfo(l), b.linkInfo(k))
+			hidden(c, what+": BFD timers", a.bfdInfo(l), b.bfdInfo(k))
 		}
 	}
-	for _, k := range b.Datapath.Links {
-		same := func(l scionplane.Link) bool { return key(k) == key(l) && k.Scope == l.Scope }
-		if !slices.ContainsFunc(a.Datapath.Links, same) && a.linkNamed(k) < 0 {
-			*c = append(*c, fmt.Sprintf("%s added: %s - %s", linkText(k), k.Local, k.Remote))
+	stay := slices.Collect(maps.Values(to))
+	for i, k := range b.Datapath.Links {
+		if !slices.Contains(stay, i) {
+			c.Add("%s added: %s - %s", linkText(k), k.Local, k.Remote)
 		}
 	}
 	for _, i := range b.Datapath.Interfaces {
 		if b.Datapath.Links[i.Link].Scope == scionplane.ScopeSibling && !a.behindSibling(i.ID) {
-			*c = append(*c, fmt.Sprintf("interface %d of a sibling added", i.ID))
+			c.Add("interface %d of a sibling added", i.ID)
 		}
 	}
 	for _, i := range a.Datapath.Interfaces {
 		if a.Datapath.Links[i.Link].Scope == scionplane.ScopeSibling && !b.behindSibling(i.ID) {
-			*c = append(*c, fmt.Sprintf("interface %d of a sibling removed", i.ID))
+			c.Add("interface %d of a sibling removed", i.ID)
 		}
 	}
 }
 
-// linkNamed returns the index of the link with the name of l, -1 if there is none. The name of a sibling's link is its address.
-func (r *Router) linkNamed(l scionplane.Link) int {
-	return slices.IndexFunc(r.Datapath.Links, func(k scionplane.Link) bool { return k.Name == l.Name && k.Scope == l.Scope })
+// pairLinks maps the links of a that b has too to those of b: those with the same addresses, and of the others those with the same
+// name.
+func pairLinks(a, b *Router) map[int]int {
+	to, taken := map[int]int{}, map[int]bool{}
+	pair := func(same func(l, k scionplane.Link) bool) {
+		for i, l := range a.Datapath.Links {
+			if _, ok := to[i]; ok {
+				continue
+			}
+			for at, k := range b.Datapath.Links {
+				if !taken[at] && k.Scope == l.Scope && same(l, k) {
+					to[i], taken[at] = at, true
+					break
+				}
+			}
+		}
+	}
+	pair(func(l, k scionplane.Link) bool { return l.Local == k.Local && l.Remote == k.Remote })
+	pair(func(l, k scionplane.Link) bool { return l.Name == k.Name })
+	return to
 }
 
 func (r *Router) behindSibling(id uint16) bool {

@@ -266,6 +266,13 @@ func (g *gate) warn(both []int) {
 	}
 }
 
+// lastWarned returns the interfaces of the last warning.
+func (g *gate) lastWarned() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.warned
+}
+
 // computeRules returns the rule of each link, and the devices that lead both to a neighbor AS and inside.
 func (g *gate) computeRules() (rules []scionplane.Accept, both []int) {
 	links := g.router.Datapath.Links

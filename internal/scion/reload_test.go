@@ -118,7 +118,7 @@ func TestChildReload(t *testing.T) {
 type reloadBed struct {
 	*twoHosts
 	near, far *child
-	tell      io.Writer
+	tell      io.WriteCloser
 	in, out   *net.UDPConn
 }
 
@@ -165,8 +165,8 @@ func newReloadBed(t *testing.T) *reloadBed {
 	r, w, err := os.Pipe()
 	check(t, err)
 	b.tell = w
-	t.Cleanup(func() { w.Close() })
 	b.near = b.startChildWith(0, "TestChildReload", childReload+"="+b.first(""), r)
+	t.Cleanup(func() { b.end() })
 	b.near.await("plane ready")
 	b.enter(1)
 	b.in, err = net.DialUDP("udp4", udp("192.0.2.2:50004"), udp("192.0.2.1:50004"))
@@ -199,7 +199,20 @@ func (b *reloadBed) first(more string) string {
 	return b.write("110", reloadMetrics+more, wire(1, 1, true), wire(2, 2, true), wire(4, 4, false), wire(5, 5, false))
 }
 
-// reload has the near router follow a file.
+// end ends the near router and returns its log.
+func (b *reloadBed) end() string {
+	b.t.Helper()
+	if b.near.cmd.ProcessState == nil {
+		_ = b.tell.Close()
+		b.near.rest()
+		if err := b.near.cmd.Wait(); err != nil {
+			b.t.Errorf("the router ended with %v:\n%s", err, b.near.stderr.String())
+		}
+	}
+	return b.near.stderr.String()
+}
+
+// do has the near router follow a file.
 func (b *reloadBed) do(verb, path string) {
 	b.t.Helper()
 	_, err := fmt.Fprintln(b.tell, verb, path)
@@ -338,6 +351,7 @@ func TestReload(t *testing.T) {
 	stop := b.flow(b.packets(first, 4, 5))
 	for i := range 20 {
 		b.do("reload", []string{added, renumbered, first, first}[i%4])
+		time.Sleep(200 * time.Millisecond) // longer than the detection time in all
 	}
 	b.do("reload", renumbered)
 	sent, lost := stop()
@@ -364,8 +378,8 @@ func TestReload(t *testing.T) {
 	if strings.Contains(metrics, `interface="2"`) {
 		t.Error("metrics have interface 2, which is gone")
 	}
-	if strings.Contains(b.near.stderr.String(), "ERROR") {
-		t.Errorf("errors in the log:\n%s", b.near.stderr.String())
+	if text := b.end(); strings.Contains(text, "ERROR") {
+		t.Errorf("errors in the log:\n%s", text)
 	}
 }
 
@@ -394,7 +408,7 @@ func TestReloadFreesMemory(t *testing.T) {
 	t.Logf("%d kB and %d goroutines before, %d kB and %d goroutines after 20 changes of the topology", kB, goroutines, kB2, goroutines2)
 	if kB2 > kB+4096 || goroutines2 > goroutines+5 {
 		b.do("dump", "")
-		t.Errorf("not freed: \n%s", b.near.stderr.String())
+		t.Errorf("not freed: \n%s", b.end())
 	}
 	b.noFlap("2", "3")
 }
@@ -441,8 +455,8 @@ func TestReloadOfDeadLink(t *testing.T) {
 	b.do("reload", added)
 	b.near.await("plane link 1 up false")
 	t.Logf("down %v after the far end, the detection time is 3 s", time.Since(before))
-	if strings.Count(b.near.stderr.String(), "Link up by BFD") > 2 {
-		t.Errorf("the log reports links again:\n%s", b.near.stderr.String())
+	if text := b.end(); strings.Count(text, "Link up by BFD") > 2 {
+		t.Errorf("the log reports links again:\n%s", text)
 	}
 }
 

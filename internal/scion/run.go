@@ -41,7 +41,7 @@ func (p *plan) prepare(ctx context.Context, former *fastPath) (_ *fastPath, err 
 	if _, err := r.Interfaces(); err != nil {
 		return nil, err
 	}
-	f := &fastPath{plan: p, former: former, found: make(map[int]nexthop.NextHop)}
+	f := &fastPath{plan: p, former: former, found: make(map[int]nexthop.NextHop), serves: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			_ = f.Close()
@@ -87,7 +87,7 @@ func (f *fastPath) follow(ctx context.Context) (err error) {
 	}
 	f.gate = newGate(f.router, f.file.Loose(), log.Info, log.Error)
 	if f.former != nil {
-		f.gate.warned = f.former.gate.warned
+		f.gate.warned = f.former.gate.lastWarned()
 	}
 	// The resolver outlives ctx, which may be that of the start alone.
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -157,10 +157,10 @@ type fastPath struct {
 	hosts    *hostTable
 	ports    ports
 	mirror   *bfdMirror
-	// inst is the data plane, nil in tests with another one. serves is set from the first Serve on, failed after one that has
-	// returned an error.
+	// inst is the data plane, nil in tests with another one. serves is closed once the first Serve has taken over from former,
+	// failed set after one that has returned an error.
 	inst   *datapath.Instance
-	serves bool
+	serves chan struct{}
 	failed atomic.Bool
 
 	linkMu sync.Mutex
@@ -202,11 +202,11 @@ func (f *fastPath) commit(ctx context.Context, plane DataPlane) (err error) {
 // begin has the work begin, which a former one may have done until now, and writes that to the log. It tells whether there was
 // none. Further calls do nothing.
 func (f *fastPath) begin() (first bool) {
-	if f.serves {
+	if f.hasBegun() {
 		f.restore()
 		return false
 	}
-	f.serves = true
+	defer close(f.serves)
 	former := f.former
 	f.former = nil
 	f.slow.begin()
@@ -222,6 +222,16 @@ func (f *fastPath) begin() (first bool) {
 	f.mirror = former.mirror
 	f.gate.rewrite() // the former one may have written since Commit
 	return false
+}
+
+// hasBegun tells whether Serve was called before.
+func (f *fastPath) hasBegun() bool {
+	select {
+	case <-f.serves:
+		return true
+	default:
+		return false
+	}
 }
 
 // restore writes again what another configuration may have changed before it failed.
@@ -251,7 +261,7 @@ func (f *fastPath) Serve(parent context.Context, ready func()) (err error) {
 	}
 	newPlane := f.former == nil || !sameProgram(f.former.inst, f.inst)
 	adopted := f.plane.Adopted() || f.former != nil
-	if again := f.serves; f.begin() || newPlane && !again {
+	if again := f.hasBegun(); f.begin() || newPlane && !again {
 		f.journal.start()
 	}
 	var extra prometheus.Collector

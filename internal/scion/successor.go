@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/scionproto/scion/pkg/addr"
 	"github.com/scionproto/scion/pkg/log"
@@ -32,6 +33,9 @@ func (p *plan) sameCore(former *plan) bool {
 		reflect.DeepEqual(a.Control, b.Control) && reflect.DeepEqual(a.Keys, b.Keys) && reflect.DeepEqual(a.Datapath, b.Datapath) && reflect.DeepEqual(a.BFD, b.BFD)
 }
 
+// beginWait is how long Succeed waits for the former router to serve.
+const beginWait = 10 * time.Second
+
 // Succeed implements stage.Successor.
 func (p *plan) Succeed(ctx context.Context, start stage.Start, former stage.Prepared) (stage.Prepared, error) {
 	f, ok := former.(*fastPath)
@@ -45,6 +49,13 @@ func (p *plan) Succeed(ctx context.Context, start stage.Start, former stage.Prep
 	case a.Datapath.LocalIA != b.Datapath.LocalIA:
 		return nil, badField(b.TopologyPath())("isd_as", "%s becomes %s: another AS needs a restart of the process",
 			addr.IA(a.Datapath.LocalIA), addr.IA(b.Datapath.LocalIA))
+	}
+	select { // a reload may come right after another one
+	case <-f.serves:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(beginWait):
+		return nil, fmt.Errorf("router %s has not begun to serve: try again", a.ID())
 	}
 	next, err := p.prepare(ctx, f)
 	if err != nil {
