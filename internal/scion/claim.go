@@ -45,6 +45,7 @@ func claim(ctx context.Context, r *Router) (*Lock, error) {
 // checkSockets refuses addresses that another process than served has UDP sockets on. The reference lets several processes bind
 // one address, and the kernel then distributes the packets among them.
 func checkSockets(r *Router, served int) error {
+	ending.Wait() // what this process is about to close is nobody's
 	others, err := udpsock.Others(r.Sockets())
 	if err != nil {
 		return err

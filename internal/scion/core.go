@@ -45,7 +45,6 @@ func newCore(r *Router, former *core) (_ *core, err error) {
 	if len(r.Keys) == 0 {
 		return nil, errors.New("the slow path needs the AS master keys: put master0.key and master1.key into keys/")
 	}
-	ending.Wait()
 	c := &core{router: r, connector: scionrouter.NewConnector(r.Config.Router, r.Config.Features), former: former}
 	c.holders.Hold()
 	var links map[linkKey]*coreLink
