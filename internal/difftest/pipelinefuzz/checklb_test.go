@@ -199,7 +199,8 @@ func (b *bed) checkBalance(tr trial, o outcome) error {
 		if !in.later {
 			return errors.New("it is no later fragment")
 		}
-		_, err := b.sent(tr, &in, o.frame, func(v *vip) bool { return v.addr == in.dst && v.proto == in.l4proto })
+		// The next header of a later IPv6 fragment does not count (RFC 8200, 4.5).
+		_, err := b.sent(tr, &in, o.frame, func(v *vip) bool { return v.addr == in.dst && (v.proto == in.l4proto || in.ip == 6) })
 		return err
 	case "fwd lb-icmp":
 		return b.checkError(tr, &in, o)

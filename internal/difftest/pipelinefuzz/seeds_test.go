@@ -251,6 +251,8 @@ func (b *bed) seeds() (all []seed) {
 				add("punt lb-headers", with(client(1000, f.vip, nil), func(p *packet) { p.ext = [][]byte{ext(60)} }))
 				add("", with(body(f.vip5, protoUDP, udp(6000, 53, big[:600])), func(p *packet) { p.ext = [][]byte{fragmentHeader(0, true)} }))
 				add("fwd lb-fragment", packet{src: f.from, dst: f.vip5, proto: protoUDP, body: big[:200], ext: [][]byte{fragmentHeader(608, false)}})
+				// The next header of the first fragment counts alone (RFC 8200, 4.5).
+				add("fwd lb-fragment", packet{src: f.from, dst: f.vip5, proto: protoTCP, body: big[:200], ext: [][]byte{fragmentHeader(608, false)}})
 				add("drop lb-fragment", packet{src: "2001:db8:9::8", dst: f.vip5, proto: protoUDP, body: big[:200], ext: [][]byte{fragmentHeader(608, false)}})
 				add("fwd lb-icmp", body(f.vip, f.icmp, icmp(2, 0, 1400, quoted(n, packet{src: f.vip, dst: f.from, proto: protoTCP, body: tcp(80, 1000, 0x10, big[:100]), ext: [][]byte{fragmentHeader(0, true)}}))))
 			}
