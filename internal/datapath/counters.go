@@ -78,6 +78,7 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 			}
 			p.Reasons = append(p.Reasons, stats.Reason{
 				Name:    r.Name,
+				Stage:   r.Stage,
 				Verdict: string(r.Verdict),
 				Limited: n >= bpfobj.ReasonCount,
 				Text:    r.Text,

@@ -7,6 +7,7 @@ import (
 	"maps"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/stats"
 )
 
 const (
@@ -38,6 +39,32 @@ func (i *Instance) SetLimit(reason bpfobj.PipelineReason, limit bpfobj.PipelineL
 		return fmt.Errorf("writing the limit of %s for %s: %w", i.Name(), Reasons()[reason.Index()].Name, err)
 	}
 	return nil
+}
+
+// Limits implements stats.LimitSource. It returns the limits in force, in the order of the reasons.
+func (i *Instance) Limits() ([]stats.Limit, error) {
+	if err := i.SameReasons(); err != nil {
+		return nil, err
+	}
+	var all []stats.Limit
+	for n, r := range Reasons() {
+		if r.Name == "" {
+			continue
+		}
+		var l bpfobj.PipelineLimit
+		if err := i.maps[bpfobj.PipelineMapLimits].Lookup(uint32(n), &l); err != nil {
+			return nil, fmt.Errorf("reading the limit of %s for %s: %w", i.Name(), r.Name, err)
+		}
+		if l.Interval == 0 {
+			continue
+		}
+		limit := stats.Limit{Stage: r.Stage, Verdict: string(r.Verdict), Reason: r.Name}
+		if l.Due != limitNever {
+			limit.Rate = 1e9 / float64(l.Interval)
+		}
+		all = append(all, limit)
+	}
+	return all, nil
 }
 
 // fillLimits writes the limits of all reasons: PuntRate for those to punt, and what the Limiters among the parts say.

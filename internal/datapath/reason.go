@@ -25,6 +25,8 @@ type Reason struct {
 	// Name is in lower case with dashes, without the verdict: "other" of "pass other".
 	Name    string
 	Verdict Verdict
+	// Stage is the folder of bpf/ that has the reason.
+	Stage string
 	// Text is the sentence of bpf/*/reasons.h that explains the reason.
 	Text string
 
@@ -40,7 +42,7 @@ var Reasons = sync.OnceValue(func() []Reason {
 			continue
 		}
 		known := reason.Named(name, all)
-		r := Reason{Name: known.Name, Verdict: Verdict(known.Verdict), Text: known.Text, number: bpfobj.PipelineReason(value)}
+		r := Reason{Name: known.Name, Verdict: Verdict(known.Verdict), Stage: reason.StageOf(name), Text: known.Text, number: bpfobj.PipelineReason(value)}
 		reasons[r.number.Index()] = r
 	}
 	return reasons

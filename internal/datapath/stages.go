@@ -2,7 +2,10 @@
 
 package datapath
 
-import "culvert/internal/host/runstate"
+import (
+	"culvert/internal/host/runstate"
+	"culvert/internal/stats"
+)
 
 // StageState is the state of one stage of the process that serves an instance.
 type StageState struct {
@@ -13,13 +16,11 @@ type StageState struct {
 	Why   string `json:"why,omitempty"`
 }
 
+// States of a stage.
 const (
-	// StageStarting says that the stage has not read all of the host's state that it follows.
-	StageStarting = "starting"
-	// StageReady says that the stage is in step with the host, or needs no process.
-	StageReady = "ready"
-	// StageOut says that the stage has failed and follows the host no longer, though the process runs.
-	StageOut = "out"
+	StageStarting = stats.StageStarting
+	StageReady    = stats.StageReady
+	StageOut      = stats.StageOut
 )
 
 // StagesKind is the kind under which runstate stores a ProcessState.
@@ -52,12 +53,12 @@ func (i *Instance) Stages() (states []StageState, known bool, err error) {
 	return p.Stages, known, err
 }
 
-// StagesOut implements stats.StageSource: it tells of each stage whether it is in StageOut.
-func (i *Instance) StagesOut() (map[string]bool, error) {
+// StageStates implements stats.StageSource.
+func (i *Instance) StageStates() (map[string]string, error) {
 	states, _, err := i.Stages()
-	out := make(map[string]bool)
+	all := make(map[string]string)
 	for _, s := range states {
-		out[s.Stage] = s.State == StageOut
+		all[s.Stage] = s.State
 	}
-	return out, err
+	return all, err
 }

@@ -174,7 +174,7 @@ func TestForgedBFD(t *testing.T) {
 	// The fast path leaves fragments to the slow path.
 	w.send(fragment(forged[0])...)
 	w.send(fragment(forged[4])...)
-	const refused = `culvert_bfd_dropped_packets_total{cause="discriminator",link="203"}`
+	const refused = `culvert_scion_bfd_dropped_packets_total{link="203",reason="discriminator"}`
 	wait(t, "the slow path to have seen them", func() bool { return metric(t, l, as2, refused) == 2 || !isUp() })
 	// Nothing may have changed once the far end's next packets have arrived.
 	const received = `router_bfd_received_packets_total{interface="203"`

@@ -20,7 +20,7 @@ func TestRouteRestartUnderLoad(t *testing.T) {
 	p := serveRoute(t, r.lab, file)
 	r.begin()
 	r.rises("fwd route")
-	wantMetric(t, r.lab, metrics, `culvert_packets_total{interface="to-a",reason="route",verdict="fwd"} `)
+	wantMetric(t, r.lab, metrics, `culvert_packets_total{interface="to-a",reason="route",stage="route",verdict="fwd"} `)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGINT} {
 		p.end(sig)
 		if got := p.cmd.ProcessState.ExitCode(); sig != syscall.SIGKILL && got != 0 {

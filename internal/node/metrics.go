@@ -7,22 +7,39 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/httpserve"
 	"culvert/internal/stats"
+	"culvert/internal/version"
 )
+
+// exported has the metrics of the process itself.
+type exported struct {
+	stats.Group
+	// reload tells how the last reload of the configuration went.
+	reload *stats.Reload
+}
+
+func newExported() *exported {
+	e := &exported{reload: stats.NewReload()}
+	e.Group = stats.Group{stats.NewBuildInfo(version.Short(), version.Revision(), runtime.Version()), e.reload}
+	return e
+}
 
 // metricsServer serves the counters of the instance at /metrics, at an address that may change. A SCION router serves its own.
 type metricsServer struct {
 	// failed gets the error with which serving has ended.
 	failed func(error)
+	// process has the metrics of the process itself. logError logs what cannot be read.
+	process  prometheus.Collector
+	logError func(message string, fields ...any)
 	// address is where they are served, "" for nowhere.
 	address string
 	handler atomic.Pointer[http.Handler]
@@ -32,11 +49,11 @@ type metricsServer struct {
 
 // show has the server show an instance, nil for none, from now on.
 func (m *metricsServer) show(inst *datapath.Instance) {
-	registry := prometheus.NewRegistry()
+	all := []prometheus.Collector{m.process}
 	if inst != nil {
-		registry.MustRegister(stats.NewCollector(inst))
+		all = append(all, stats.NewCollector(inst))
 	}
-	h := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	h := stats.Handler(m.logError, all...)
 	m.handler.Store(&h)
 }
 

@@ -88,14 +88,15 @@ func run(ctx context.Context, read func() (stage.File, error)) error {
 	defer closeListener(listener)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	u, err := bringUp(ctx, f, stage.Start{Process: true, Log: log, Out: io.Discard}, false)
+	exported := newExported()
+	u, err := bringUp(ctx, f, stage.Start{Process: true, Log: log, Out: io.Discard, Metrics: exported}, false)
 	if err != nil {
 		return err
 	}
 	if u.inst != nil && !has(n, scion.Stage{}) { // the SCION router logs this itself
 		logAttached(log, u.name, u.inst.Attached(), u.inst.Adopted())
 	}
-	p := newProcess(u, read, log, level)
+	p := newProcess(u, read, exported, log, level)
 	p.metrics.move(n.Metrics, listener)
 	defer func() { p.up.close() }()
 	defer cancel()

@@ -29,8 +29,10 @@ type process struct {
 	up      *up
 	states  *stageStates
 	metrics *metricsServer
-	servers []*server
-	keepers *keepers
+	// exported has the process's own metrics.
+	exported *exported
+	servers  []*server
+	keepers  *keepers
 	// ended gets each server whose Serve has returned by itself, and failed what ends the process.
 	ended  chan *server
 	failed chan error
@@ -39,9 +41,9 @@ type process struct {
 }
 
 // newProcess returns a process that serves a configuration which was brought up.
-func newProcess(u *up, read func() (stage.File, error), log *slog.Logger, level *slog.LevelVar) *process {
-	p := &process{read: read, log: log, level: level, up: u, ended: make(chan *server), failed: make(chan error, 1), calls: make(chan *call)}
-	p.metrics = &metricsServer{failed: p.fail}
+func newProcess(u *up, read func() (stage.File, error), e *exported, log *slog.Logger, level *slog.LevelVar) *process {
+	p := &process{read: read, exported: e, log: log, level: level, up: u, ended: make(chan *server), failed: make(chan error, 1), calls: make(chan *call)}
+	p.metrics = &metricsServer{failed: p.fail, process: e, logError: log.Error}
 	p.metrics.show(u.inst)
 	return p
 }

@@ -34,7 +34,7 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 	if err == nil {
 		result.NewProgram, err = p.apply(ctx, next)
 	}
-	p.states.reloaded(p.up, err)
+	p.reloaded(err)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +42,12 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 	result.Milliseconds = time.Since(start).Milliseconds()
 	p.log.Info("configuration reloaded", "changes", len(result.Changes), "new_program", result.NewProgram)
 	return result, nil
+}
+
+// reloaded publishes the outcome of a reload.
+func (p *process) reloaded(err error) {
+	p.states.reloaded(p.up, err)
+	p.exported.reload.Set(err == nil, time.Now())
 }
 
 // candidate reads the configuration again, and checks it as a start does. It touches nothing.
@@ -146,7 +152,7 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 
 // prepare prepares the stages of a configuration. On an error nothing stays prepared.
 func (p *process) prepare(ctx context.Context, next *up) error {
-	start := stage.Start{Process: true, Log: p.log}
+	start := stage.Start{Process: true, Log: p.log, Metrics: p.exported}
 	for _, plan := range next.plans {
 		var prepared stage.Prepared
 		var err error

@@ -57,7 +57,7 @@ func TestStageOut(t *testing.T) {
 	}}
 	var log strings.Builder
 	ended := make(chan error, 1)
-	p := newProcess(u, nil, slog.New(slog.NewTextHandler(&log, nil)), new(slog.LevelVar))
+	p := newProcess(u, nil, newExported(), slog.New(slog.NewTextHandler(&log, nil)), new(slog.LevelVar))
 	go func() { ended <- p.run(t.Context()) }()
 	expect := func(want ...datapath.StageState) {
 		t.Helper()
@@ -80,8 +80,8 @@ func TestStageOut(t *testing.T) {
 		datapath.StageState{Stage: "scion", State: datapath.StageOut, Why: "no sockets"},
 		datapath.StageState{Stage: "route", State: datapath.StageReady},
 	)
-	if out, err := inst.StagesOut(); err != nil || !out["scion"] || out["route"] {
-		t.Errorf("out are %v, %v", out, err)
+	if states, err := inst.StageStates(); err != nil || states["scion"] != datapath.StageOut || states["route"] != datapath.StageReady {
+		t.Errorf("the states are %v, %v", states, err)
 	}
 	var o doctor.Options
 	DoctorRunning(&o)

@@ -87,13 +87,14 @@ func (p *process) goBack(ctx context.Context) {
 		_, err = p.apply(ctx, next)
 	}
 	if err != nil {
-		p.states.reloaded(p.up, err)
+		p.reloaded(err)
 		for _, one := range config.All(err) {
 			p.log.Error("nobody has kept the configuration in time, and going back to the one before failed: it stays", "err", one)
 		}
 		return
 	}
-	p.states.reloaded(p.up, nil)
+	p.reloaded(nil)
+	p.exported.reload.Set(false, time.Now()) // what the file says is not in force
 	p.log.Warn("nobody has kept the configuration in time: the one before is in force again, and the file differs from it",
 		"file", p.up.file.Path)
 }

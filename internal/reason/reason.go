@@ -52,6 +52,18 @@ func byConstant(include func(stage string) bool) map[string]Reason {
 	return all
 }
 
+// StageOf returns the folder of the reason with a constant, "" if there is no such reason.
+func StageOf(constant string) string {
+	for _, s := range stages {
+		for _, r := range s.Reasons {
+			if r.Constant == constant {
+				return s.Name
+			}
+		}
+	}
+	return ""
+}
+
 // Named returns the one of a constant in an enum of reasons: VERDICT_NAME. It is among those of bpf/*/reasons.h.
 func Named(constant string, all map[string]Reason) Reason {
 	r, ok := all[constant]

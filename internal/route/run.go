@@ -121,10 +121,11 @@ type feed struct {
 	dumpAtOnce      bool
 	dumpAlways      bool
 	lastOverrun     time.Duration
-	behind          bool      // an overrun has been logged, and logCaughtUp has not logged its end
-	trustFrom       [2]uint64 // serial of the first dump that makes the mirror right
-	trusted         [2]uint64 // serial of the latest complete dump
-	reasons         [2]string // why the programs may not believe the mirror, "" if they may
+	behind          bool             // an overrun has been logged, and logCaughtUp has not logged its end
+	trustFrom       [2]uint64        // serial of the first dump that makes the mirror right
+	trusted         [2]uint64        // serial of the latest complete dump
+	reasons         [2]string        // why the programs may not believe the mirror, "" if they may
+	rightAt         [2]time.Duration // when the mirror was last known to be right
 	believed        time.Duration
 	drainedAt       time.Duration
 	status          *Status
@@ -426,6 +427,7 @@ func (f *feed) setCurrent(until time.Duration) {
 		// A mirror that is only behind keeps its deadline, which has passed already.
 		if reason == "" || reason == reasonBehind {
 			each[i] = until
+			f.rightAt[i] = until - believeFor
 		}
 	}
 	if err := f.plane.SetCurrent(each[0], each[1]); err != nil {

@@ -3,6 +3,8 @@
 package route
 
 import (
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -17,6 +19,28 @@ type FamilyStats struct {
 	// Current is true if the programs may believe the mirror. If not, Reason says why.
 	Current bool
 	Reason  string
+	// RightAt is when the mirror was last known to equal the kernel's tables, on CLOCK_MONOTONIC; 0 if it never was.
+	RightAt time.Duration
+}
+
+// stateCurrent is the state of a mirror that the programs may believe.
+const stateCurrent = "current"
+
+// states maps the reasons why a mirror may not be believed to the names of its states.
+var states = map[string]string{
+	"": stateCurrent, reasonOff: "off", reasonReading: "reading", reasonOverrun: "overrun", reasonRules: "rules", reasonPathMTU: "pmtu",
+	reasonEmptying: "emptying", reasonBehind: "behind", reasonNotRunning: "stopped",
+}
+
+// MirrorStates returns the names of all states of a mirror, sorted.
+func MirrorStates() []string { return slices.Sorted(maps.Values(states)) }
+
+// State returns the mirror's state in one word: "current", or a word for Reason.
+func (s FamilyStats) State() string { return states[s.Reason] }
+
+// Age returns for how long the mirror has not been known to equal the kernel's tables. It is false if it never was.
+func (s FamilyStats) Age() (time.Duration, bool) {
+	return max(monotonic()-s.RightAt, 0), s.RightAt != 0
 }
 
 // Stats is the state of Run.
@@ -35,12 +59,13 @@ type Stats struct {
 // Status makes the latest Stats available to other goroutines.
 type Status struct{ latest atomic.Pointer[Stats] }
 
-// Load returns the latest Stats, zero before the first.
+// Load returns the latest Stats, before the first those of a mirror that is not running.
 func (s *Status) Load() Stats {
 	if latest := s.latest.Load(); latest != nil {
 		return *latest
 	}
-	return Stats{}
+	none := FamilyStats{Reason: reasonNotRunning}
+	return Stats{IPv4: none, IPv6: none}
 }
 
 // publish stores the current Stats in the Status.
@@ -56,7 +81,7 @@ func (f *feed) publish() {
 		if t := f.mirrors[i].table; t != nil {
 			family.BlocksUsed, family.BlocksTotal, family.Lost = t.BlocksUsed(), t.BlocksTotal(), t.Lost()
 		}
-		family.Reason = f.reasons[i]
+		family.Reason, family.RightAt = f.reasons[i], f.rightAt[i]
 		family.Current = family.Reason == ""
 	}
 	f.status.latest.Store(s)

@@ -23,9 +23,9 @@ const (
 	bfdReason = "scion-bfd"
 )
 
-var bfdDroppedDesc = prometheus.NewDesc("culvert_bfd_dropped_packets_total",
-	"BFD packets that the fast path passed up and that did not get to the session of their link, by cause.",
-	[]string{"link", "cause"}, nil)
+var bfdDroppedDesc = prometheus.NewDesc("culvert_scion_bfd_dropped_packets_total",
+	"BFD packets that the fast path passed up and that did not get to the session of their link, by link of the router and reason.",
+	[]string{"link", "reason"}, nil)
 
 // bfdWatch reports dropped BFD packets in the metrics and the log.
 type bfdWatch struct {

@@ -156,11 +156,11 @@ func (b *gateBed) tally(link string) (sum tally) {
 		if err != nil {
 			continue
 		}
-		of := fmt.Sprintf("interface=%q", link)
+		of, guarded := fmt.Sprintf("interface=%q", link), fmt.Sprintf("link=%q", link)
 		switch {
 		case strings.HasPrefix(name, "router_input_pkts_total{") && strings.Contains(name, of):
 			sum.taken += int(n)
-		case strings.HasPrefix(name, "culvert_socket_dropped_packets_total{") && strings.Contains(name, of) &&
+		case strings.HasPrefix(name, "culvert_scion_socket_dropped_packets_total{") && strings.Contains(name, guarded) &&
 			strings.Contains(name, `reason="scion-interface"`):
 			sum.dropped += int(n)
 		case strings.HasPrefix(name, "culvert_packets_total{") && strings.Contains(name, `reason="scion-interface"`):

@@ -10,10 +10,13 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/scionproto/scion/pkg/log"
 	"github.com/scionproto/scion/private/env"
 	"github.com/scionproto/scion/private/service"
 	"github.com/scionproto/scion/private/topology"
 	api "github.com/scionproto/scion/router/mgmtapi"
+
+	"culvert/internal/stats"
 )
 
 // statusHandler serves what the reference serves on its metrics address: the status pages, the
@@ -29,8 +32,10 @@ func (s *SlowPath) statusHandler(update func()) (http.Handler, error) {
 	if err := pages.Register(mux, s.router.ID()); err != nil {
 		return nil, err
 	}
+	options := stats.HandlerOptions(log.Error, prometheus.DefaultRegisterer)
+	options.Timeout = env.HandlerTimeout
 	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(prometheus.DefaultRegisterer,
-		promhttp.HandlerFor(prometheus.DefaultGatherer, promhttp.HandlerOpts{Timeout: env.HandlerTimeout})))
+		promhttp.HandlerFor(prometheus.DefaultGatherer, options)))
 	mux.Handle("/debug/pprof/", s.debugOnly(profiler()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" || r.URL.Path == "/all" {

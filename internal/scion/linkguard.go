@@ -221,9 +221,9 @@ func (w *socketWatch) look(links []scionplane.Link, drops []scionplane.SocketDro
 	}
 }
 
-var socketDropsDesc = prometheus.NewDesc("culvert_socket_dropped_packets_total",
-	"Datagrams dropped at the slow path's sockets, by SCION interface and reason.",
-	[]string{"interface", "reason"}, nil)
+var socketDropsDesc = prometheus.NewDesc("culvert_scion_socket_dropped_packets_total",
+	"Datagrams dropped at the slow path's sockets, by link of the router and reason.",
+	[]string{"link", "reason"}, nil)
 
 // Describe implements prometheus.Collector.
 func (g *linkGuard) Describe(ch chan<- *prometheus.Desc) { ch <- socketDropsDesc }

@@ -42,7 +42,7 @@ func TestChildReload(t *testing.T) {
 	p, err := newPlan(Table{Config: path})
 	check(t, err)
 	out.links = len(p.router.Datapath.Links)
-	now, err := p.prepare(context.Background(), nil)
+	now, err := p.prepare(context.Background(), nil, nil)
 	check(t, err)
 	check(t, now.commit(context.Background(), out))
 	serve := func(f *fastPath) (end func(error)) {

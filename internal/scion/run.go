@@ -32,8 +32,8 @@ import (
 const serviceName = "SCION Router"
 
 // prepare takes the router's lock, and opens and checks all that the router needs but the data plane. What former has, which may
-// be nil, is taken over in Serve.
-func (p *plan) prepare(ctx context.Context, former *fastPath) (_ *fastPath, err error) {
+// be nil, is taken over in Serve. The router serves the given metrics too.
+func (p *plan) prepare(ctx context.Context, metrics prometheus.Collector, former *fastPath) (_ *fastPath, err error) {
 	r := p.router
 	if err := r.loadKeys(true); err != nil {
 		return nil, err
@@ -41,7 +41,10 @@ func (p *plan) prepare(ctx context.Context, former *fastPath) (_ *fastPath, err 
 	if _, err := r.Interfaces(); err != nil {
 		return nil, err
 	}
-	f := &fastPath{plan: p, former: former, found: make(map[int]nexthop.NextHop), serves: make(chan struct{})}
+	if metrics == nil && former != nil {
+		metrics = former.metrics
+	}
+	f := &fastPath{plan: p, former: former, metrics: metrics, found: make(map[int]nexthop.NextHop), serves: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			_ = f.Close()
@@ -110,7 +113,7 @@ func (f *fastPath) serveSlow(ctx context.Context) error {
 	go f.slow.guard.watch(ctx, f.gate)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.followKeys(ctx) })
-	g.Go(func() error { return f.slow.Serve(ctx, nil, nil) })
+	g.Go(func() error { return f.slow.Serve(ctx, nil, f.metrics) })
 	return g.Wait()
 }
 
@@ -154,6 +157,7 @@ type fastPath struct {
 	plane    DataPlane          // nil if all underlay addresses are on loopback
 	journal  *journal
 	gate     *gate
+	metrics  prometheus.Collector // of the process
 	hosts    *hostTable
 	ports    ports
 	mirror   *bfdMirror
@@ -264,9 +268,12 @@ func (f *fastPath) Serve(parent context.Context, ready func()) (err error) {
 	if again := f.hasBegun(); f.begin() || newPlane && !again {
 		f.journal.start()
 	}
-	var extra prometheus.Collector
+	var extra stats.Group
+	if f.metrics != nil {
+		extra = append(extra, f.metrics)
+	}
 	if source, ok := f.plane.(stats.PortSource); ok {
-		extra = stats.NewCollector(source)
+		extra = append(extra, stats.NewCollector(source))
 	}
 	mirror := newBFDMirror(f.router, f.slow.connector, adopted, f.plane.SetLinkUp)
 	mirror.mirrorSessions(f.slow.gates, f.plane.SetLinkBFD)

@@ -71,7 +71,7 @@ func runOn(ctx context.Context, file Table, attach func(r *Router, interfaces []
 	if err != nil {
 		return err
 	}
-	f, err := p.prepare(ctx, nil)
+	f, err := p.prepare(ctx, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func (p *plan) Place(interfaces []string) (name string, on []string, err error) 
 // Prepare implements stage.Plan.
 func (p *plan) Prepare(ctx context.Context, start stage.Start) (stage.Prepared, error) {
 	if start.Process {
-		return p.prepare(ctx, nil)
+		return p.prepare(ctx, start.Metrics, nil)
 	}
 	// A process whose interfaces were detached no longer holds the data plane, but still holds the lock and the sockets.
 	lock, err := TakeLock(p.router.ID())

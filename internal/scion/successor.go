@@ -57,7 +57,7 @@ func (p *plan) Succeed(ctx context.Context, start stage.Start, former stage.Prep
 	case <-time.After(beginWait):
 		return nil, fmt.Errorf("router %s has not begun to serve: try again", a.ID())
 	}
-	next, err := p.prepare(ctx, f)
+	next, err := p.prepare(ctx, start.Metrics, f)
 	if err != nil {
 		return nil, err
 	}

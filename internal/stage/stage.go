@@ -22,6 +22,8 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 )
@@ -135,6 +137,8 @@ type Start struct {
 	// Process tells whether this process goes on and serves the stages.
 	Process bool
 	Log     *slog.Logger
+	// Metrics are those of the process itself, for a stage that serves metrics at an address of its own. It may be nil.
+	Metrics prometheus.Collector
 	// Out receives what the user has to know if no process serves the data plane.
 	Out io.Writer
 }

@@ -6,16 +6,16 @@ import "github.com/prometheus/client_golang/prometheus"
 
 var (
 	packetsDesc = prometheus.NewDesc("culvert_packets_total",
-		"Packets received, by interface and by the reason for what was done with them; culvert_reason_info explains the reasons.",
-		[]string{"interface", "verdict", "reason"}, nil)
+		"Packets received, by network interface, and by the stage, verdict and reason with which they left; culvert_reason_info explains the reasons.",
+		[]string{"interface", "stage", "verdict", "reason"}, nil)
 	bytesDesc = prometheus.NewDesc("culvert_bytes_total",
-		"Bytes of the frames received, by interface and reason.",
-		[]string{"interface", "verdict", "reason"}, nil)
+		"Bytes of the frames received, by network interface, stage, verdict and reason.",
+		[]string{"interface", "stage", "verdict", "reason"}, nil)
 	explainedDesc = prometheus.NewDesc("culvert_reason_info",
-		"1 for each reason that has counted packets, with the sentence that explains it: to be joined on verdict and reason.",
+		"Always 1, with the sentence that explains a reason: to be joined on verdict and reason. A reason without packets is left out.",
 		[]string{"verdict", "reason", "text"}, nil)
 	lostDesc = prometheus.NewDesc("culvert_lost_packets_total",
-		"Packets forwarded and then lost on the way out, or lost on the way to a worker, by ingress interface and kind of loss.",
+		"Packets forwarded and then lost on the way out, or lost on the way to a worker, by network interface of arrival and kind of loss.",
 		[]string{"interface", "loss"}, nil)
 )
 
@@ -25,7 +25,7 @@ type collector struct {
 }
 
 // NewCollector returns a collector for the counters of all interfaces. It adds the metrics of each interface that source also
-// implements: AttachedSource, UpSource, StageSource, CollectorSource.
+// implements: PlaneSource, AttachedSource, UpSource, StageSource, LimitSource, CollectorSource.
 func NewCollector(source PortSource) prometheus.Collector {
 	c := collector{source: source}
 	if s, ok := source.(CollectorSource); ok {
@@ -41,13 +41,11 @@ type CollectorSource interface {
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- packetsDesc
-	ch <- bytesDesc
-	ch <- lostDesc
-	ch <- explainedDesc
-	ch <- attachedDesc
-	ch <- upDesc
-	ch <- stageDesc
+	for _, d := range []*prometheus.Desc{
+		packetsDesc, bytesDesc, lostDesc, explainedDesc, planeDesc, loadedDesc, attachedDesc, upDesc, stageDesc, limitDesc,
+	} {
+		ch <- d
+	}
 	for _, other := range c.others {
 		other.Describe(ch)
 	}
@@ -55,7 +53,9 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
+	collectPlane(c.source, ch)
 	collectAttached(c.source, ch)
+	collectLimits(c.source, ch)
 	collectStages(c.source, ch)
 	for _, other := range c.others {
 		other.Collect(ch)
@@ -71,9 +71,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			verdict := r.Outcome()
 			explained[[2]string{verdict, r.Name}] = r.Sentence()
 			ch <- prometheus.MustNewConstMetric(packetsDesc, prometheus.CounterValue,
-				float64(r.Packets), p.Interface, verdict, r.Name)
+				float64(r.Packets), p.Interface, r.Stage, verdict, r.Name)
 			ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.CounterValue,
-				float64(r.Bytes), p.Interface, verdict, r.Name)
+				float64(r.Bytes), p.Interface, r.Stage, verdict, r.Name)
 		}
 		for loss, n := range p.Losses {
 			ch <- prometheus.MustNewConstMetric(lostDesc, prometheus.CounterValue, float64(n),

@@ -25,6 +25,8 @@ type Port struct {
 type Reason struct {
 	// Name is in lower case with dashes: "scion-mac".
 	Name string `json:"reason"`
+	// Stage is the stage whose reason it is, or "core" for those of no stage.
+	Stage string `json:"-"`
 	// Verdict is pass, punt, drop or fwd.
 	Verdict string `json:"verdict"`
 	// Limited is set for packets that were meant for the slow path and were dropped by its limit.

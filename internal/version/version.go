@@ -27,6 +27,13 @@ func Long() string {
 	return long(tag, info)
 }
 
+// Revision returns the first 12 digits of the revision that was built, "" if it is not known.
+func Revision() string {
+	info, _ := debug.ReadBuildInfo()
+	revision, _ := source(info)
+	return revision
+}
+
 // WithSCION returns culvert's version and that of the reference router in it. The log, pages and metrics of the reference
 // router show it in place of their own version.
 func WithSCION() string {

@@ -77,5 +77,5 @@ func (Part) NeedsRebuild(old *datapath.Front, iface string) (bool, error) {
 
 // Collectors implements datapath.Metered.
 func (Part) Collectors(inst *datapath.Instance) []prometheus.Collector {
-	return []prometheus.Collector{collector{func() (*counts, error) { return count(inst) }}}
+	return []prometheus.Collector{collector{counter(inst)}}
 }

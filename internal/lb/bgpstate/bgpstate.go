@@ -48,6 +48,17 @@ func (s Session) Carries(a netip.Addr) bool {
 // Established reports whether the session is established.
 func (s Session) Established() bool { return s.State == "established" }
 
+// AnnouncedTo returns the neighbors to which an address is announced.
+func AnnouncedTo(sessions []Session, addr netip.Addr) []netip.Addr {
+	told := []netip.Addr{}
+	for _, s := range sessions {
+		if s.Established() && slices.Contains(s.Announced, netip.PrefixFrom(addr, addr.BitLen())) {
+			told = append(told, s.Neighbor)
+		}
+	}
+	return told
+}
+
 // Of returns the BGP sessions of the process that serves a data plane, none if no process does. known is false until the process
 // has written them, or if they cannot be seen from here.
 func Of(inst *datapath.Instance) (sessions []Session, known bool, err error) {

@@ -7,38 +7,41 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"culvert/internal/datapath"
 	"culvert/internal/stats"
 )
 
 var (
-	establishedDesc = prometheus.NewDesc("culvert_bgp_session_established",
-		"1 for a neighbor with an established BGP session, else 0.", []string{"neighbor", "asn"}, nil)
-	announcedDesc = prometheus.NewDesc("culvert_bgp_announced_prefixes",
+	stateDesc = prometheus.NewDesc("culvert_bgp_session_state",
+		"1 for the state of the BGP session with a neighbor, 0 for the others: those of RFC 4271.", []string{"neighbor", "asn", "state"}, nil)
+	sinceDesc = prometheus.NewDesc("culvert_bgp_session_state_since_timestamp_seconds",
+		"When the BGP session with a neighbor entered its state, as Unix time.", []string{"neighbor", "asn"}, nil)
+	announcedDesc = prometheus.NewDesc("culvert_bgp_session_announced_prefixes",
 		"Prefixes that a neighbor has been told of in the session.", []string{"neighbor", "asn"}, nil)
+	prefixDesc = prometheus.NewDesc("culvert_bgp_prefix_announced_info",
+		"Always 1, for each prefix that a neighbor has been told of in the session.", []string{"neighbor", "asn", "prefix"}, nil)
 )
 
-// NewCollector returns a collector for the sessions of the process that serves a data plane.
-func NewCollector(inst *datapath.Instance) prometheus.Collector { return collector{inst} }
+// states are the states of RFC 4271.
+var states = []string{"idle", "connect", "active", "opensent", "openconfirm", "established"}
 
-type collector struct{ inst *datapath.Instance }
-
-// Describe implements prometheus.Collector.
-func (collector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- establishedDesc
-	ch <- announcedDesc
+// Describe sends the descriptions of the metrics of sessions.
+func Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{stateDesc, sinceDesc, announcedDesc, prefixDesc} {
+		ch <- d
+	}
 }
 
-// Collect implements prometheus.Collector.
-func (c collector) Collect(ch chan<- prometheus.Metric) {
-	sessions, _, err := Of(c.inst)
-	if err != nil {
-		ch <- prometheus.NewInvalidMetric(establishedDesc, err)
-		return
-	}
-	for _, n := range sessions {
-		labels := []string{n.Neighbor.String(), strconv.FormatUint(uint64(n.ASN), 10)}
-		ch <- prometheus.MustNewConstMetric(establishedDesc, prometheus.GaugeValue, float64(stats.OneIf(n.Established())), labels...)
-		ch <- prometheus.MustNewConstMetric(announcedDesc, prometheus.GaugeValue, float64(len(n.Announced)), labels...)
+// Collect sends the metrics of sessions.
+func Collect(sessions []Session, ch chan<- prometheus.Metric) {
+	for _, s := range sessions {
+		labels := []string{s.Neighbor.String(), strconv.FormatUint(uint64(s.ASN), 10)}
+		stats.SendState(ch, stateDesc, s.State, states, labels...)
+		if !s.Since.IsZero() {
+			ch <- prometheus.MustNewConstMetric(sinceDesc, prometheus.GaugeValue, stats.Timestamp(s.Since), labels...)
+		}
+		ch <- prometheus.MustNewConstMetric(announcedDesc, prometheus.GaugeValue, float64(len(s.Announced)), labels...)
+		for _, p := range s.Announced {
+			ch <- prometheus.MustNewConstMetric(prefixDesc, prometheus.GaugeValue, 1, labels[0], labels[1], p.String())
+		}
 	}
 }

@@ -4,7 +4,9 @@ package lbplane
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -148,6 +150,9 @@ func (f flowMap) find(vip uint32, client netip.AddrPort, port uint16) (flow Flow
 
 // readTries is how often find reads a bucket again in which an entry that may be the flow's is being written.
 const readTries = 1000
+
+// EventNames returns the names of all events, sorted.
+func EventNames() []string { return slices.Sorted(maps.Keys(eventNames())) }
 
 // Events returns the events of the VIP with that number. Counters that are 0 are left out.
 func (p *Plane) Events(vip uint32) (Events, error) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options turn the load balancer on.
@@ -74,6 +76,18 @@ type VIPKey struct {
 	Addr  netip.Addr
 	Proto uint8  // IPPROTO_TCP or IPPROTO_UDP
 	Port  uint16 // in host byte order, 0 for all ports
+}
+
+// String returns the VIP as in commands: "192.0.2.1:80/tcp", or "192.0.2.1/udp" for all ports.
+func (k VIPKey) String() string {
+	protocol := "tcp"
+	if k.Proto == unix.IPPROTO_UDP {
+		protocol = "udp"
+	}
+	if k.Port == 0 {
+		return fmt.Sprintf("%s/%s", k.Addr, protocol)
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(k.Addr, k.Port), protocol)
 }
 
 // VIP has the properties of a VIP in the data plane.

@@ -155,7 +155,7 @@ func (p *prepared) Part() datapath.Part {
 	}
 	options := p.options
 	options.Fill = lb.Fill(p.state)
-	return lbplane.NewPart(options)
+	return lb.NewPart(options)
 }
 
 // Commit implements stage.Prepared. If rest fails the old state comes back, and backends keep their numbers and next hops,

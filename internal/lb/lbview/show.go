@@ -4,8 +4,6 @@ package lbview
 
 import (
 	"io"
-	"net/netip"
-	"slices"
 	"time"
 
 	"culvert/internal/host/nexthop"
@@ -74,21 +72,10 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 		if err != nil {
 			return r, err
 		}
-		out.AnnouncedTo = announcedTo(r.BGP, vip.Service.Addr)
+		out.AnnouncedTo = bgpstate.AnnouncedTo(r.BGP, vip.Service.Addr)
 		r.VIPs = append(r.VIPs, out)
 	}
 	return r, nil
-}
-
-// announcedTo returns the neighbors to which an address is announced.
-func announcedTo(sessions []bgpstate.Session, addr netip.Addr) []netip.Addr {
-	told := []netip.Addr{}
-	for _, s := range sessions {
-		if s.Established() && slices.Contains(s.Announced, netip.PrefixFrom(addr, addr.BitLen())) {
-			told = append(told, s.Neighbor)
-		}
-	}
-	return told
 }
 
 func (v *view) vip(vip lb.VIP, known lbplane.VIP, open map[lbplane.BackendID]uint64) (out VIP, err error) {

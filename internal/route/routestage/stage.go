@@ -93,7 +93,7 @@ func (p *prepared) Part() datapath.Part {
 	if p.file.Blocks6 != nil {
 		o.Blocks6 = *p.file.Blocks6
 	}
-	return routeplane.NewPart(o)
+	return &part{Part: routeplane.NewPart(o)}
 }
 
 // syncWait bounds how long Commit waits for devices and tables to be read.
@@ -141,7 +141,9 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	defer plane.Close()
 	guard := &guardedPlane{Plane: plane, inst: p.inst}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return route.Run(ctx, route.Options{Plane: guard, Log: p.start.Log, OnSynced: ready}) })
+	g.Go(func() error {
+		return route.Run(ctx, route.Options{Plane: guard, Log: p.start.Log, Status: statusOf(p.inst), OnSynced: ready})
+	})
 	if !p.file.BypassNetfilter {
 		g.Go(func() error { return guard.watch(ctx, p.start.Log) })
 	}
