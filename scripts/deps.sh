@@ -31,6 +31,7 @@ declare -A wanted=(
   [stayrtr]=stayrtr                      # lab bgp
   [iputils-ping]=ping                    # lab bgp
   [traceroute]=traceroute                # lab bgp
+  [prometheus]=prometheus                # tests: rules, dashboards
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
   [git]=git
   [make]=make
@@ -38,7 +39,7 @@ declare -A wanted=(
 
 # Services that come with those packages and start with their installation. The lab runs the programs in its own
 # namespaces: on the host nothing of them is to run, now or after a boot.
-declare -A services=([bird2]=bird [stayrtr]=stayrtr [haproxy]=haproxy [ipvsadm]=ipvsadm)
+declare -A services=([bird2]=bird [stayrtr]=stayrtr [haproxy]=haproxy [ipvsadm]=ipvsadm [prometheus]=prometheus)
 
 # Kernels are downloaded as Debian packages, with the keys and tools of a Debian system.
 declare -A wanted_by_guest=(
