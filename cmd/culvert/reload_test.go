@@ -95,6 +95,18 @@ func TestReload(t *testing.T) {
 		}
 	}
 	b.metric("127.0.0.1:9441", "culvert_is_served_but_has_no_such_metric", "")
+	const metric = "culvert_config_last_reload_successful"
+	last, err := os.ReadFile(file)
+	must(err)
+	b.metric("127.0.0.1:9441", metric, "1")
+	rewrite(t, file, "[")
+	if status, _ := reload(t); status != 1 {
+		t.Errorf("a file without sense: status %d", status)
+	}
+	b.metric("127.0.0.1:9441", metric, "0")
+	rewrite(t, file, string(last))
+	reload(t)
+	b.metric("127.0.0.1:9441", metric, "1")
 	b.send(4, frame("198.51.100.1", 6))
 	b.eventually("dropped 4 packets", "status")
 	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
