@@ -42,6 +42,10 @@ func Way(path string) error {
 		if err := owned(info, next); err != nil {
 			return err
 		}
+		if strings.HasPrefix(next, "/proc/") {
+			at = next // the kernel follows links such as /proc/self/fd/7 to what they stand for, which may have no path
+			continue
+		}
 		if links++; links > mostLinks {
 			return &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
 		}
@@ -59,7 +63,7 @@ func Way(path string) error {
 
 // stepOf returns an error if others than root can change the directory dir on the way to path.
 func stepOf(dir, path string) error {
-	info, err := os.Lstat(dir)
+	info, err := os.Stat(dir)
 	if err != nil {
 		return asRoot(err)
 	}

@@ -4,6 +4,7 @@ package trust
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -65,6 +66,21 @@ func TestWay(t *testing.T) {
 		if b, err := Secret(c.path); (err == nil) != (c.want == "") || (b != nil) != (c.want == "") {
 			t.Errorf("%s: secret %q, %v", c.name, b, err)
 		}
+	}
+	// A directory that is mounted nowhere, or has another path by now, is reached by its descriptor alone.
+	dir, err := os.Open(filepath.Dir(file))
+	check(t, err)
+	defer dir.Close()
+	check(t, os.Chmod(outer, 0o755))
+	check(t, os.Chown(outer, 0, 0))
+	check(t, os.Rename(filepath.Dir(file), filepath.Join(base, "moved")))
+	byFD := fmt.Sprintf("/proc/self/fd/%d/secret", dir.Fd())
+	if b, err := Secret(byFD); err != nil || string(b) != "s3cret" {
+		t.Errorf("by a descriptor: %q, %v", b, err)
+	}
+	check(t, os.Chmod(filepath.Join(base, "moved"), 0o777))
+	if err := Way(byFD); err == nil || !strings.Contains(err.Error(), "others than root may write to /proc/self/fd/") {
+		t.Errorf("by the descriptor of a directory that others may write to: %v", err)
 	}
 	if err := Way(filepath.Join(base, "none", "secret")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
