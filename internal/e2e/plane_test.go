@@ -16,6 +16,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/lab"
 	"culvert/internal/scion/scionplane"
+	"culvert/internal/stats"
 )
 
 // bpffs is the directory of culvert's pins.
@@ -120,21 +121,26 @@ func count(t *testing.T, p *datapath.Instance, iface string) tally {
 	t.Helper()
 	ports, err := p.Ports()
 	check(t, err)
-	c := tally{}
 	for _, port := range ports {
-		if port.Interface != iface {
-			continue
+		if port.Interface == iface {
+			return countOf(port)
 		}
-		for _, r := range port.Reasons {
-			verdict := r.Verdict
-			if r.Limited {
-				verdict = "limited"
-			}
-			c[verdict+" "+r.Name] += r.Packets
+	}
+	return tally{}
+}
+
+// countOf returns the counters of an interface.
+func countOf(port stats.Port) tally {
+	c := tally{}
+	for _, r := range port.Reasons {
+		verdict := r.Verdict
+		if r.Limited {
+			verdict = "limited"
 		}
-		for kind, n := range port.Losses {
-			c["lost "+kind] += n
-		}
+		c[verdict+" "+r.Name] += r.Packets
+	}
+	for kind, n := range port.Losses {
+		c["lost "+kind] += n
 	}
 	return c
 }
