@@ -45,9 +45,10 @@ test-unit: ## run the tests that need no root
 test-root: build peers ## run the tests that need root: packets, namespaces, the lab; ONLY=internal/lab for one package
 	@UNIT_PKGS="$(UNIT_PKGS)" ONLY="$(ONLY)" scripts/test.sh root
 
-test-long: deps build peers ## run all Go tests under the race detector, labs with an instrumented binary: an hour
+test-long: deps build peers ## run all Go tests under the race detector, labs with an instrumented binary, and 1,000 reloads under load: hours
 	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh race
 	@$(MAKE) build
+	CULVERT_TEST_RELOADS=1000 $(GO) test -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 6h -v -run 'TestReloadAllStages$$' ./internal/e2e
 
 test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 and 6.12), in QEMU
 	@scripts/test-kernels.sh

@@ -19,7 +19,7 @@ const reloadsEnv = "CULVERT_TEST_RELOADS"
 // TestReloadAllStages reloads under a load for all stages: whatever a configuration has changes. Nothing is lost between
 // reception and verdict, counters are exact, flows stay with their backends, and sessions stay up.
 func TestReloadAllStages(t *testing.T) {
-	reloads := 11
+	reloads := 6 // each thing that can change does
 	if text := os.Getenv(reloadsEnv); text != "" {
 		n, err := strconv.Atoi(text)
 		check(t, err)
@@ -29,8 +29,9 @@ func TestReloadAllStages(t *testing.T) {
 	b.write(0)
 	b.reload()
 	b.begin()
+	first := b.use(0)
+	t.Logf("before: %s", first)
 	programs := 0
-	var first use
 	for n := 0; n < reloads; {
 		b.underLoad(func() {
 			for range min(10, reloads-n) {
@@ -46,17 +47,10 @@ func TestReloadAllStages(t *testing.T) {
 			}
 		})
 		b.settle()
-		if n == 10 || n%100 == 0 || n == reloads {
+		if n%100 == 0 || n == reloads {
 			b.write(0)
 			b.reload()
-			now := b.use()
-			t.Logf("after %d reloads, which took %s each: %s", n, b.took/time.Duration(n), now)
-			if first.fds == 0 {
-				first = now
-			}
-			if now.fds > first.fds+5 {
-				t.Errorf("the process has %d open files, and had %d", now.fds, first.fds)
-			}
+			t.Logf("after %d reloads, which took %s each: %s", n, (b.took / time.Duration(n)).Round(time.Millisecond), b.use(first.fds))
 		}
 		if t.Failed() {
 			t.FailNow()
@@ -93,7 +87,7 @@ func (b *everything) write(n int) {
 		top = "log_level = \"warn\"\n"
 	}
 	workers := ""
-	if n%10 >= 7 {
+	if n%10 >= 5 {
 		workers = "\n[workers]\ncpus = \"0-1\"\nqueue = 16384\n"
 	}
 	config = top + config + workers
