@@ -32,6 +32,9 @@ func TestCopyKeys(t *testing.T) {
 		if err := old.Put(uint32(1), raw[:size]); err != nil {
 			t.Fatal(err)
 		}
+		if k, err := readKey(old, 1); err != nil || k != want {
+			t.Errorf("%d bytes: read %+v, %v", size, k, err)
+		}
 		if err := copyKeys(old, now); err != nil {
 			t.Fatal(err)
 		}

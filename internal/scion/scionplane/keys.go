@@ -168,7 +168,7 @@ func (p Plane) keyIDs() ([]uint64, error) {
 // keySlots returns the entries of the programs' map of keys.
 func (p Plane) keySlots() (slots [MaxKeys]bpfobj.PipelineAesCmacKey, err error) {
 	for index := range slots {
-		if err := p.Map(bpfobj.PipelineMapScionKeys).Lookup(uint32(index), &slots[index]); err != nil {
+		if slots[index], err = readKey(p.Map(bpfobj.PipelineMapScionKeys), uint32(index)); err != nil {
 			return slots, fmt.Errorf("reading key %d of %s: %w", index, p.Name(), err)
 		}
 	}

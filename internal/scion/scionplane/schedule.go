@@ -241,28 +241,40 @@ func (p Plane) writeSchedule(entries []scheduled) error {
 	return nil
 }
 
-// copyKeys copies keys from a data plane whose map has another layout: the times are at the end, or not there.
+// copyKeys copies keys from a data plane whose map may have the layout of another version.
 func copyKeys(from, to *ebpf.Map) error {
 	if from == nil {
 		return nil
 	}
-	timed := int(from.ValueSize()) == binary.Size(bpfobj.PipelineAesCmacKey{})
-	untimed := int(from.ValueSize()) == binary.Size(bpfobj.PipelineAesCmacKey{})-2*8
-	if !timed && !untimed {
-		return errors.New("the keys of the running data plane have a layout that this version does not know: detach it first")
-	}
 	for index := range min(from.MaxEntries(), to.MaxEntries()) {
-		raw, err := from.LookupBytes(index)
-		if err != nil || raw == nil {
+		k, err := readKey(from, index)
+		if err != nil {
 			return fmt.Errorf("copying key %d: %w", index, err)
 		}
-		if untimed {
-			raw = binary.NativeEndian.AppendUint64(raw, 0)
-			raw = binary.NativeEndian.AppendUint64(raw, never)
-		}
-		if err := to.Put(index, raw); err != nil {
+		if err := to.Put(index, k); err != nil {
 			return fmt.Errorf("copying key %d: %w", index, err)
 		}
 	}
 	return nil
+}
+
+// readKey returns an entry of a map of keys. Another version may have made the map: the times are at the end, or not there.
+func readKey(m *ebpf.Map, index uint32) (k bpfobj.PipelineAesCmacKey, err error) {
+	raw, err := m.LookupBytes(index)
+	switch {
+	case err != nil:
+		return k, err
+	case raw == nil:
+		return k, ebpf.ErrKeyNotExist
+	}
+	full := binary.Size(k)
+	if len(raw) == full-2*8 {
+		raw = binary.NativeEndian.AppendUint64(raw, 0)
+		raw = binary.NativeEndian.AppendUint64(raw, never)
+	}
+	if len(raw) != full {
+		return k, errors.New("the keys of the running data plane have a layout that this version does not know: detach it first")
+	}
+	_, err = binary.Decode(raw, binary.NativeEndian, &k)
+	return k, err
 }
