@@ -17,7 +17,7 @@ func checkFailedStages(all []FailedStage) (found []Finding) {
 		found = append(found, Finding{
 			Status: Fail, Check: "stage",
 			Finding: fmt.Sprintf("stage %s of data plane %s has failed, and its packets go to the kernel or where they went before: %s", s.Stage, s.Router, s.Why),
-			Command: "restart the process of data plane " + s.Router,
+			Command: "culvert reload --on " + s.Router + "    # tries it again; if it fails again, restart the process",
 		})
 	}
 	return found

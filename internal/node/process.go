@@ -116,6 +116,9 @@ type server struct {
 	over   bool          // whether Serve has returned by itself
 }
 
+// failed returns whether the process has seen that the stage is out.
+func (s *server) failed() bool { return s.over && s.err != nil }
+
 // serve starts to serve a stage.
 func (p *process) serve(ctx context.Context, prepared stage.Prepared) *server {
 	ctx, cancel := context.WithCancelCause(ctx)

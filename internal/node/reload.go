@@ -26,6 +26,7 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 	next, err := p.candidate(func(err error) { result.Notes = append(result.Notes, withPosition(err).Error()) })
 	if err == nil {
 		result.Changes = append(result.Changes, changes(p.up, next)...)
+		result.Changes = append(result.Changes, p.triedAgain(next.plans)...)
 	}
 	if r.DryRun {
 		return result, err
@@ -48,6 +49,16 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 func (p *process) reloaded(err error) {
 	p.states.reloaded(p.up, err)
 	p.exported.reload.Set(err == nil, time.Now())
+}
+
+// triedAgain returns a line for each stage that is out and that the plans have, which a reload tries again.
+func (p *process) triedAgain(plans []stage.Plan) (lines []string) {
+	for _, s := range p.servers {
+		if s.failed() && planOf(plans, s.Name()) != nil {
+			lines = append(lines, fmt.Sprintf("stage %s tried again, which was out: %v", s.Name(), s.err))
+		}
+	}
+	return lines
 }
 
 // candidate reads the configuration again, and checks it as a start does. It touches nothing.
@@ -123,7 +134,7 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 	}
 	var goOn, end []*server
 	for _, s := range p.servers {
-		if keep && s.err == nil && next.servedBy(s) {
+		if keep && !s.failed() && next.servedBy(s) {
 			goOn = append(goOn, s)
 		} else {
 			end = append(end, s)

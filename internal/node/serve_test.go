@@ -111,3 +111,24 @@ func TestRetry(t *testing.T) {
 		}
 	}
 }
+
+// TestStageTriedAgain wants a reload to name the stages that it tries again: those that are out, and that the file still has.
+func TestStageTriedAgain(t *testing.T) {
+	out := errors.New("no tables")
+	p := &process{servers: []*server{
+		{Prepared: fakeStage{name: "filter"}, over: true}, {Prepared: fakeStage{name: "lb"}},
+		{Prepared: fakeStage{name: "route"}, over: true, err: out}, {Prepared: fakeStage{name: "scion"}, over: true, err: out},
+	}}
+	got := p.triedAgain([]stage.Plan{fakePlan{name: "filter"}, fakePlan{name: "lb"}, fakePlan{name: "route"}})
+	if want := []string{"stage route tried again, which was out: no tables"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// fakePlan is a plan of which only the stage's name is asked for.
+type fakePlan struct {
+	stage.Plan
+	name string
+}
+
+func (f fakePlan) Name() string { return f.name }

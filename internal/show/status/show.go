@@ -102,7 +102,7 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 	for _, s := range r.Stages {
 		switch s.State {
 		case datapath.StageOut:
-			lines = append(lines, "  stage "+s.Stage+"  OUT, restart the process: "+s.Why)
+			lines = append(lines, "  stage "+s.Stage+"  OUT, try it again with 'culvert reload': "+s.Why)
 		case datapath.StageStarting:
 			lines = append(lines, "  stage "+s.Stage+"  starting")
 		}

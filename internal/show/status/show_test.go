@@ -185,7 +185,7 @@ func TestStageText(t *testing.T) {
 		{Stage: "route", State: datapath.StageStarting},
 	}
 	got := strings.Join(r.text(epoch, "", false), "\n")
-	want := "\n  stage scion  OUT, restart the process: no sockets\n  stage route  starting\n"
+	want := "\n  stage scion  OUT, try it again with 'culvert reload': no sockets\n  stage route  starting\n"
 	if !strings.Contains(got, want) || strings.Contains(got, "stage filter") {
 		t.Errorf("got\n%s\nwant it with%s", got, want)
 	}
