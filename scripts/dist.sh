@@ -11,6 +11,8 @@ rm -rf "$dir"
 install -D -m 755 bin/culvert "$dir/usr/bin/culvert"
 install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
 install -D -m 644 -t "$share/doc/culvert" LICENSE LICENSES/*
+install -D -m 644 -t "$share/culvert/grafana" dist/grafana/*.json
+install -D -m 644 -t "$share/culvert/prometheus" dist/prometheus/*.rules.yml
 
 bin/culvert man "$share/man"
 gzip -9 -n "$share"/man/man[578]/*

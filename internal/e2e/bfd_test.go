@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -28,13 +29,24 @@ const (
 
 // scrape returns the lines of the metrics at an address of a namespace that begin with prefix.
 func scrape(l *lab.Lab, ns, addr, prefix string) (series []string, err error) {
+	body, err := get(l, ns, addr, "/metrics")
+	for line := range strings.Lines(string(body)) {
+		if line = strings.TrimSuffix(line, "\n"); strings.HasPrefix(line, prefix) {
+			series = append(series, line)
+		}
+	}
+	return series, err
+}
+
+// get returns what an HTTP server in a namespace answers.
+func get(l *lab.Lab, ns, addr, path string) (body []byte, err error) {
 	err = l.Do(ns, func() error {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
+		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path); err != nil {
 			return err
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -42,15 +54,12 @@ func scrape(l *lab.Lab, ns, addr, prefix string) (series []string, err error) {
 			return err
 		}
 		defer resp.Body.Close()
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), prefix) {
-				series = append(series, lines.Text())
-			}
+		if body, err = io.ReadAll(resp.Body); err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s: %s", path, resp.Status, body)
 		}
-		return lines.Err()
+		return err
 	})
-	return series, err
+	return body, err
 }
 
 // interfaceUp returns the state of an interface in the control plane's metrics.

@@ -3,16 +3,13 @@
 package e2e
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -182,12 +179,7 @@ func (m *measured) frame(dst string, protocol layers.IPProtocol, transport func(
 // trickle sends the frames from a again and again until the test ends.
 func (m *measured) trickle(frames ...[]byte) {
 	m.t.Helper()
-	fd := -1
-	check(m.t, m.from.Netns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		return err
-	}))
-	check(m.t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: m.from.Index}))
+	fd := packetSocket(m.t, m.from)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -207,34 +199,10 @@ func (m *measured) trickle(frames ...[]byte) {
 	m.t.Cleanup(func() { cancel(); <-done })
 }
 
-// get returns what a server in the router answers.
-func (m *measured) get(addr, path string) (body []byte, err error) {
-	err = m.lab.Do("rut", func() error {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path); err != nil {
-			return err
-		}
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if body, err = io.ReadAll(resp.Body); err == nil && resp.StatusCode != http.StatusOK {
-			err = fmt.Errorf("%s: %s: %s", path, resp.Status, body)
-		}
-		return err
-	})
-	return body, err
-}
-
 // families returns the metrics of the process, as Prometheus' own parser reads them.
 func (m *measured) families() (text []byte, all map[string]*dto.MetricFamily) {
 	m.t.Helper()
-	text, err := m.get(m.addr, "/metrics")
+	text, err := get(m.lab, "rut", m.addr, "/metrics")
 	check(m.t, err)
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	all, err = parser.TextToMetricFamilies(bytes.NewReader(text))
@@ -369,7 +337,7 @@ func (m *measured) testQueries(t *testing.T) {
 		if !p.running() {
 			t.Fatalf("Prometheus has ended: %s", p.out.String())
 		}
-		body, err := m.get(addr, path)
+		body, err := get(m.lab, "rut", addr, path)
 		if err != nil {
 			return err
 		}

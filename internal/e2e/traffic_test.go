@@ -149,9 +149,8 @@ const (
 	round = 500 * time.Microsecond
 )
 
-// startLoad starts to send streams from one end of a wire. It sends a packet again if the device's queue is full, so that each
-// number has reached the far end.
-func startLoad(t *testing.T, from load.End, streams ...*stream) *steadyLoad {
+// packetSocket returns a socket that sends frames from an end of a wire.
+func packetSocket(t *testing.T, from load.End) int {
 	t.Helper()
 	fd := -1
 	check(t, from.Netns.Do(func() (err error) {
@@ -159,6 +158,14 @@ func startLoad(t *testing.T, from load.End, streams ...*stream) *steadyLoad {
 		return err
 	}))
 	check(t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: from.Index}))
+	return fd
+}
+
+// startLoad starts to send streams from one end of a wire. It sends a packet again if the device's queue is full, so that each
+// number has reached the far end.
+func startLoad(t *testing.T, from load.End, streams ...*stream) *steadyLoad {
+	t.Helper()
+	fd := packetSocket(t, from)
 	l := &steadyLoad{t: t, streams: streams, quit: make(chan struct{}), done: make(chan error, 1)}
 	go func() {
 		defer unix.Close(fd)
