@@ -14,7 +14,8 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./cmd/culvert/internal/benchcmd ./cmd/culvert/internal/cli ./internal/bench/report ./internal/bpfobj ./internal/bench/search ./internal/config \
 	./internal/filter/cbpf/cbpftest ./internal/gendashboards ./internal/guest ./internal/lb/maglev ./internal/filter/pcap ./internal/scion/scionpkt ./internal/show/dump ./internal/stats ./internal/config/tomltext ./internal/host/pins ./internal/host/tcplisten ./internal/host/udpsock ./internal/version))))
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# Of the binary and of the package.
+VERSION ?= $(shell cat VERSION)
 
 # Instructions per packet, as they were last found to be right.
 BASELINE = internal/guest/testdata/baseline.json
@@ -25,7 +26,7 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps deps-guest build generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
-	test-vlan bench-insn baseline fuzz demo dist clean
+	test-vlan test-deb bench-insn baseline fuzz demo dist deb clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +92,9 @@ peers: build ## build what the lab compares with: the reference router and its c
 
 dist: build ## lay out binary, man pages, completions and systemd units in out/dist
 	scripts/dist.sh out/dist
+
+deb: build ## build the Debian package and its SBOM in out/deb
+	@scripts/deb.sh $(VERSION)
 
 deps: ## install the Debian packages that tests and demo need; nothing when all are there
 	@scripts/deps.sh

@@ -9,8 +9,12 @@ readonly share=$dir/usr/share
 
 rm -rf "$dir"
 install -D -m 755 bin/culvert "$dir/usr/bin/culvert"
-install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
-install -D -m 644 -t "$share/doc/culvert" LICENSE LICENSES/*
+install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service dist/*.mount
+install -D -m 644 dist/culvert.sysusers "$dir/usr/lib/sysusers.d/culvert.conf"
+install -D -m 644 -t "$share/doc/culvert" LICENSE LICENSES/* README.md SECURITY.md
+install -D -m 644 -t "$share/doc/culvert/docs" docs/*.md
+install -D -m 644 dist/culvert.toml "$share/doc/culvert/examples/culvert.toml"
+gzip -9 -n -c CHANGELOG.md >"$share/doc/culvert/changelog.gz"
 install -D -m 644 -t "$share/culvert/grafana" dist/grafana/*.json
 install -D -m 644 -t "$share/culvert/prometheus" dist/prometheus/*.rules.yml
 

@@ -4,22 +4,26 @@
 package version
 
 import (
+	_ "embed" // the file VERSION
 	"fmt"
 	"runtime/debug"
 	"strings"
 )
 
-// tag is set by the linker: -ldflags '-X culvert/internal/version.tag=v1.2.3'.
+// tag is set by the linker for a build with another version than that of the file VERSION:
+// -ldflags '-X culvert/internal/version.tag=1.2.3'.
 var tag string
+
+// file is the file VERSION, which the Debian package is named after too. The tree has a link to it at its top.
+//
+//go:embed VERSION
+var file string
 
 // scionModule is the path of the module of the reference router, whose data plane is the slow path.
 const scionModule = "github.com/scionproto/scion"
 
-// Short returns culvert's version in one word: the tag, or dev with the revision, or dev if that is not known.
-func Short() string {
-	info, _ := debug.ReadBuildInfo()
-	return short(tag, info)
-}
+// Short returns culvert's version in one word, as dpkg(1) compares it: 0.2.0~dev is older than 0.2.0.
+func Short() string { return short(tag) }
 
 // Long returns Short and what is known about the build, in one line.
 func Long() string {
@@ -38,21 +42,14 @@ func Revision() string {
 // router show it in place of their own version.
 func WithSCION() string {
 	info, _ := debug.ReadBuildInfo()
-	return fmt.Sprintf("culvert %s, scionproto %s", short(tag, info), scion(info))
+	return fmt.Sprintf("culvert %s, scionproto %s", short(tag), scion(info))
 }
 
-func short(tag string, info *debug.BuildInfo) string {
+func short(tag string) string {
 	if tag != "" {
 		return tag
 	}
-	revision, modified := source(info)
-	if revision == "" {
-		return "dev"
-	}
-	if modified {
-		return "dev-" + revision + "-dirty"
-	}
-	return "dev-" + revision
+	return strings.TrimSpace(file)
 }
 
 func long(tag string, info *debug.BuildInfo) string {
@@ -67,7 +64,7 @@ func long(tag string, info *debug.BuildInfo) string {
 		more = append(more, info.GoVersion)
 	}
 	more = append(more, "scionproto "+scion(info))
-	return fmt.Sprintf("culvert %s (%s)", short(tag, info), strings.Join(more, ", "))
+	return fmt.Sprintf("culvert %s (%s)", short(tag), strings.Join(more, ", "))
 }
 
 // source returns the first 12 digits of the revision that was built, "" if it is not known, and whether it was modified.

@@ -3,7 +3,10 @@
 package version
 
 import (
+	"os"
+	"regexp"
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
@@ -11,28 +14,52 @@ func TestVersion(t *testing.T) {
 	deps := []*debug.Module{{Path: "example.org/other", Version: "v9.9.9"}, {Path: scionModule, Version: "v0.15.1"}}
 	clean := []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef0123"}, {Key: "vcs.modified", Value: "false"}}
 	dirty := []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef0123"}, {Key: "vcs.modified", Value: "true"}}
+	of := strings.TrimSpace(file)
 	for _, tt := range []struct {
 		name, tag   string
 		info        *debug.BuildInfo
 		short, long string
 	}{
-		{"nothing known", "", nil, "dev", "culvert dev (scionproto of unknown version)"},
-		{"without vcs", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps}, "dev",
-			"culvert dev (go1.26, scionproto v0.15.1)"},
-		{"revision", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps, Settings: clean}, "dev-0123456789ab",
-			"culvert dev-0123456789ab (revision 0123456789ab, go1.26, scionproto v0.15.1)"},
-		{"modified", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps, Settings: dirty}, "dev-0123456789ab-dirty",
-			"culvert dev-0123456789ab-dirty (revision 0123456789ab modified, go1.26, scionproto v0.15.1)"},
+		{"nothing known", "", nil, of, "culvert " + of + " (scionproto of unknown version)"},
+		{"without vcs", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps}, of,
+			"culvert " + of + " (go1.26, scionproto v0.15.1)"},
+		{"revision", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps, Settings: clean}, of,
+			"culvert " + of + " (revision 0123456789ab, go1.26, scionproto v0.15.1)"},
+		{"modified", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps, Settings: dirty}, of,
+			"culvert " + of + " (revision 0123456789ab modified, go1.26, scionproto v0.15.1)"},
 		{"tag", "v1.2", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps, Settings: clean}, "v1.2",
 			"culvert v1.2 (revision 0123456789ab, go1.26, scionproto v0.15.1)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := short(tt.tag, tt.info); got != tt.short {
+			if got := short(tt.tag); got != tt.short {
 				t.Errorf("short is %q, want %q", got, tt.short)
 			}
 			if got := long(tt.tag, tt.info); got != tt.long {
 				t.Errorf("long is %q, want %q", got, tt.long)
 			}
 		})
+	}
+}
+
+// TestFile: the version is one that dpkg compares, the file at the top of the tree is the one that is built in, and CHANGELOG.md
+// has a section for it.
+func TestFile(t *testing.T) {
+	top, err := os.ReadFile("../../VERSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(top) != file {
+		t.Errorf("VERSION is %q, and %q is built in", top, file)
+	}
+	of := strings.TrimSpace(file)
+	if !regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(~[a-z0-9.]+)?$`).MatchString(of) {
+		t.Errorf("VERSION is %q, want something like 0.2.0 or 0.2.0~dev", of)
+	}
+	changes, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(changes), "\n## "+of+"\n") {
+		t.Errorf("CHANGELOG.md has no section '## %s'", of)
 	}
 }

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the Debian package of bin/culvert for amd64, out/deb/culvert_VERSION_amd64.deb, and beside it the list of what is in the
+# binary: culvert_VERSION_amd64.cdx.json (CycloneDX). Two builds of one commit are the same to the byte.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export VERSION=${1:?usage: deb.sh VERSION}
+readonly root=out/deb/root name=out/deb/culvert_${VERSION}_amd64
+readonly doc=$root/usr/share/doc/culvert
+
+# The programs are pinned by a go.mod of their own, which the product does not depend on.
+tool() {
+  go tool -modfile=tools/go.mod "$@"
+}
+
+built=$(bin/culvert version -j | sed 's/^{"version":"\([^"]*\)".*/\1/')
+[[ $built == "$VERSION" ]] || {
+  echo "bin/culvert is $built, and the package would be $VERSION: make deb VERSION=$VERSION" >&2
+  exit 1
+}
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y VERSION)
+export SOURCE_DATE_EPOCH
+
+# third_party prints the licences of the modules that are linked into the binary, as these demand.
+third_party() {
+  local module version dir file
+  go version -m bin/culvert | awk '$1 == "dep" { print $2, $3 }' | while read -r module version; do
+    dir=$(go list -m -f '{{.Dir}}' "$module")
+    for file in "$dir"/{LICENSE,LICENCE,COPYING,NOTICE}*; do
+      [[ ! -f $file ]] || printf '== %s %s: %s\n\n%s\n\n' "$module" "$version" "${file##*/}" "$(<"$file")"
+    done
+  done
+}
+
+umask 022
+mkdir -p out/deb
+scripts/dist.sh "$root" >/dev/null
+install -D -m 640 dist/culvert.toml "$root/etc/culvert/culvert.toml"
+# As packages have it: copyright with the licences that no system has, and those of others in a file of their own.
+rm "$doc/LICENSE" "$doc"/*-*.txt
+install -m 644 dist/deb/copyright "$doc/copyright"
+third_party | gzip -9 -n >"$doc/third-party-licenses.gz"
+
+# quietly COMMAND... shows what a command says only if it fails.
+quietly() {
+  "$@" >"$name.log" 2>&1 || {
+    cat "$name.log" >&2
+    exit 1
+  }
+  rm "$name.log"
+}
+
+rm -f "$name".*
+quietly tool cyclonedx-gomod bin -json -std -noserial -version "$VERSION" -output "$name.cdx.json" bin/culvert
+quietly tool nfpm package --config dist/deb/nfpm.yaml --packager deb --target "$name.deb"
+ls -l "$name".*
