@@ -27,6 +27,8 @@ require (
 
 require github.com/ebitengine/purego v0.11.3
 
+require github.com/coreos/go-systemd/v22 v22.7.0
+
 require (
 	github.com/BurntSushi/toml v1.6.0 // indirect
 	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect

@@ -14,6 +14,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/host/pulse"
 	"culvert/internal/lb/health"
 	"culvert/internal/lb/lbplane"
 )
@@ -26,6 +27,8 @@ type Options struct {
 	Announcer Announcer
 	// Handover is what the Run before has left. It may be nil.
 	Handover *Handover
+	// Turns is the pulse of the loop of Run, and Checks that of the health checks. They may be nil.
+	Turns, Checks *pulse.Pulse
 }
 
 // Announcer announces addresses to routers.
@@ -99,7 +102,13 @@ func (r *runner) run(ctx context.Context) error {
 	defer tick.Stop()
 	var serial uint64
 	due := true
+	defer r.Turns.End()
+	defer r.Checks.End()
 	for look := 0; ; look++ {
+		r.Turns.Beat()
+		if !r.health.checker.Late(time.Now()) {
+			r.Checks.Beat()
+		}
 		if look%lookEvery == 0 {
 			due = r.look() || r.unchecked || due
 			changed, err := r.plane.FollowVLANs()

@@ -16,6 +16,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/pins"
+	"culvert/internal/host/pulse"
 )
 
 // errDetached ends a process after its data plane was detached by hand, if the configuration has detached = "exit".
@@ -44,7 +45,7 @@ type follower struct {
 
 // followPorts keeps the data plane of f attached to its interfaces until ctx ends. It returns errDetached if the process is to
 // end because the data plane was detached.
-func followPorts(ctx context.Context, f *follower) error {
+func followPorts(ctx context.Context, f *follower, turns *pulse.Pulse) error {
 	runtime.LockOSThread() // sockets and interfaces are those of the thread's network namespace
 	defer runtime.UnlockOSThread()
 	f.waiting, f.down, f.logged = make(map[string]bool), make(map[string]bool), make(map[string]string)
@@ -59,7 +60,9 @@ func followPorts(ctx context.Context, f *follower) error {
 	_ = netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: func(error) {}})
 	tick := time.NewTicker(portPeriod)
 	defer tick.Stop()
+	defer turns.End()
 	for {
+		turns.Beat()
 		if err := f.checkPorts(); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/pulse"
 	"culvert/internal/stage"
 )
 
@@ -37,12 +38,16 @@ type process struct {
 	ended  chan *server
 	failed chan error
 	calls  chan *call
+	watch  *watch
 	trial  *trial // nil unless a reload waits for its confirmation
 }
 
 // newProcess returns a process that serves a configuration which was brought up.
 func newProcess(u *up, read func() (stage.File, error), e *exported, log *slog.Logger, level *slog.LevelVar) *process {
-	p := &process{read: read, exported: e, log: log, level: level, up: u, ended: make(chan *server), failed: make(chan error, 1), calls: make(chan *call)}
+	p := &process{
+		read: read, exported: e, log: log, level: level, up: u, ended: make(chan *server), failed: make(chan error, 1), calls: make(chan *call),
+		watch: newWatch(log),
+	}
 	p.metrics = &metricsServer{failed: p.fail, process: e, logError: log.Error}
 	p.metrics.show(u.inst)
 	return p
@@ -52,6 +57,7 @@ func newProcess(u *up, read func() (stage.File, error), e *exported, log *slog.L
 func (p *process) run(ctx context.Context) error {
 	p.states = newStages(p.up, p.log)
 	defer p.states.close()
+	defer p.watch.begin(p.states)()
 	hangup := make(chan os.Signal, 1)
 	signal.Ignore(syscall.SIGHUP) // without a moment in which it would end the process
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -122,6 +128,7 @@ func (s *server) failed() bool { return s.over && s.err != nil }
 // serve starts to serve a stage.
 func (p *process) serve(ctx context.Context, prepared stage.Prepared) *server {
 	ctx, cancel := context.WithCancelCause(ctx)
+	p.watch.serves(prepared)
 	s := &server{Prepared: prepared, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
@@ -199,8 +206,8 @@ func (p *process) beginKeepers(ctx context.Context) {
 	}
 	inst, follower := p.up.inst, p.up.follower(p.log)
 	for _, do := range []func() error{
-		func() error { return refresh(ctx, inst, p.log) },
-		func() error { return followPorts(ctx, follower) },
+		func() error { return refresh(ctx, inst, p.watch.refresh, p.log) },
+		func() error { return followPorts(ctx, follower, p.watch.ports) },
 	} {
 		p.keepers.work.Go(func() {
 			if err := do(); ctx.Err() == nil {
@@ -239,11 +246,13 @@ func (u *up) logStays(log *slog.Logger) {
 const refreshPeriod = time.Second
 
 // refresh refreshes an instance until ctx ends. It logs an error unless it equals the one before.
-func refresh(ctx context.Context, inst *datapath.Instance, log *slog.Logger) error {
+func refresh(ctx context.Context, inst *datapath.Instance, turns *pulse.Pulse, log *slog.Logger) error {
 	tick := time.NewTicker(refreshPeriod)
 	defer tick.Stop()
+	defer turns.End()
 	failed := ""
 	for {
+		turns.Beat()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -21,6 +21,9 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 	if r.Keep {
 		return p.keep()
 	}
+	if !r.DryRun {
+		defer p.watch.systemd.Reloading()()
+	}
 	start := time.Now()
 	result := &Reloaded{Name: p.up.name, File: p.up.file.Path, DryRun: r.DryRun, Changes: []string{}, Notes: []string{}}
 	next, err := p.candidate(func(err error) { result.Notes = append(result.Notes, withPosition(err).Error()) })

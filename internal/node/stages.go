@@ -17,6 +17,7 @@ import (
 
 // stageStates publishes the states of the stages for commands and metrics while the process lives.
 type stageStates struct {
+	name   string
 	inst   *datapath.Instance
 	writer *runstate.Writer
 	config *runstate.Writer
@@ -37,7 +38,7 @@ const statesPeriod = 500 * time.Millisecond
 
 // newStages publishes all stages of u as starting.
 func newStages(u *up, log *slog.Logger) *stageStates {
-	s := &stageStates{inst: u.inst, log: log, done: make(chan struct{}), detached: u.file.Node.Detached, inForce: u.inForce()}
+	s := &stageStates{name: u.name, inst: u.inst, log: log, done: make(chan struct{}), detached: u.file.Node.Detached, inForce: u.inForce()}
 	for _, p := range u.prepared {
 		s.states = append(s.states, datapath.StageState{Stage: p.Name(), State: datapath.StageStarting})
 	}

@@ -16,6 +16,7 @@ import (
 
 	"culvert/internal/host/neigh"
 	"culvert/internal/host/netdev"
+	"culvert/internal/host/pulse"
 	"culvert/internal/route/routeplane"
 )
 
@@ -61,6 +62,8 @@ type Options struct {
 	Status *Status
 	// OnSynced is called once, when the tables have been read for the first time. It may be nil.
 	OnSynced func()
+	// Turns is the pulse of the loop that keeps the mirror. It may be nil.
+	Turns *pulse.Pulse
 	// dumpAlways makes Run read the tables over and over again, for tests.
 	dumpAlways bool
 }
@@ -160,7 +163,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer f.close()
+	defer o.Turns.End()
 	for ctx.Err() == nil && f.err == nil {
+		o.Turns.Beat()
 		f.turn()
 	}
 	for i := range f.reasons {

@@ -9,6 +9,7 @@ import (
 	"github.com/scionproto/scion/pkg/log"
 	"github.com/scionproto/scion/router/control"
 
+	"culvert/internal/host/pulse"
 	"culvert/internal/scion/scionplane"
 )
 
@@ -25,6 +26,7 @@ const (
 type bfdMirror struct {
 	router *Router
 	source control.ObservableDataplane
+	turns  *pulse.Pulse
 	// setUp writes the state of a link to the fast path.
 	setUp func(link int, up bool) error
 	// info writes to the log.
@@ -103,6 +105,7 @@ func (m *bfdMirror) run(ctx context.Context) {
 	ticker := time.NewTicker(bfdPoll)
 	defer ticker.Stop()
 	for {
+		m.turns.Beat()
 		m.sync()
 		select {
 		case <-ctx.Done():

@@ -22,6 +22,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
+	"culvert/internal/host/pulse"
 	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
@@ -44,7 +45,10 @@ func (p *plan) prepare(ctx context.Context, metrics prometheus.Collector, former
 	if metrics == nil && former != nil {
 		metrics = former.metrics
 	}
-	f := &fastPath{plan: p, former: former, metrics: metrics, found: make(map[int]nexthop.NextHop), serves: make(chan struct{})}
+	f := &fastPath{
+		plan: p, former: former, metrics: metrics, found: make(map[int]nexthop.NextHop), serves: make(chan struct{}),
+		turns: pulse.New("the loop that passes the links' state to the fast path", turnsWithin),
+	}
 	defer func() {
 		if err != nil {
 			_ = f.Close()
@@ -160,6 +164,7 @@ type fastPath struct {
 	metrics  prometheus.Collector // of the process
 	hosts    *hostTable
 	ports    ports
+	turns    *pulse.Pulse // of the loop that writes the state of links to the fast path
 	mirror   *bfdMirror
 	// inst is the data plane, nil in tests with another one. serves is closed once the first Serve has taken over from former,
 	// failed set after one that has returned an error.
@@ -275,7 +280,9 @@ func (f *fastPath) Serve(parent context.Context, ready func()) (err error) {
 	if source, ok := f.plane.(stats.PortSource); ok {
 		extra = append(extra, stats.NewCollector(source))
 	}
+	defer f.turns.End()
 	mirror := newBFDMirror(f.router, f.slow.connector, adopted, f.plane.SetLinkUp)
+	mirror.turns = f.turns
 	mirror.mirrorSessions(f.slow.gates, f.plane.SetLinkBFD)
 	mirror.follow(f.mirror)
 	f.mirror = mirror
@@ -294,6 +301,12 @@ func (f *fastPath) Serve(parent context.Context, ready func()) (err error) {
 	}
 	return nil
 }
+
+// Alive implements stage.Watched.
+func (f *fastPath) Alive() error { return pulse.Alive(f.turns, f.slow.turns) }
+
+// turnsWithin bounds the turns of the router's loops, which come several times a second.
+const turnsWithin = 20 * time.Second
 
 // Settle implements stage.Prepared.
 func (f *fastPath) Settle(context.Context) error { return nil }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/host/pulse"
 	"culvert/internal/scion/handover"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
@@ -38,6 +39,7 @@ type SlowPath struct {
 	metrics, api *handover.Endpoint
 	// counted has those of the fast path's counts that are in the metrics, by the names of links.
 	counted map[string]stats.LinkCounters
+	turns   *pulse.Pulse // of the loop that looks after BFD
 }
 
 // NewSlowPath opens the router's UDP and HTTP sockets in the current network namespace and
@@ -47,7 +49,7 @@ func NewSlowPath(r *Router) (*SlowPath, error) { return newSlowPath(r, nil, fals
 // newSlowPath is NewSlowPath for a slow path that follows another one, which goes on until Serve. With same set the former's data
 // plane is what r asks for, and goes on after that, too.
 func newSlowPath(r *Router, former *SlowPath, same bool) (_ *SlowPath, err error) {
-	s := &SlowPath{router: r, former: former}
+	s := &SlowPath{router: r, former: former, turns: pulse.New("the loop of the slow path", turnsWithin)}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -189,7 +191,11 @@ func (s *SlowPath) Serve(parent context.Context, fast FastPathCounters, extra pr
 		}
 		defer prometheus.Unregister(c)
 	}
-	g.Go(func() error { every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()) }); return nil })
+	defer s.turns.End()
+	g.Go(func() error {
+		every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()); s.turns.Beat() })
+		return nil
+	})
 	if stray := newPortWatch(fast); stray != nil {
 		g.Go(func() error {
 			every(ctx, gatePeriod, func() { stray.look(time.Now()) })

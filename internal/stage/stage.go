@@ -171,6 +171,13 @@ type Prepared interface {
 	Close() error
 }
 
+// Watched is a Prepared stage with loops without which it does not work. One that is not Watched counts as alive.
+type Watched interface {
+	// Alive returns an error if a loop of Serve has not turned for too long, and nil before Serve and after it. It may be called
+	// while Serve runs, and does not wait for anything.
+	Alive() error
+}
+
 // Restorer is a Prepared stage that loses its state when the data plane is detached from all interfaces.
 type Restorer interface {
 	// Restore brings the file's plan into force again on the data plane, which was detached and attached again.

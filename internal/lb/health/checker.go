@@ -88,6 +88,21 @@ func (c *Checker) Set(targets []Target) {
 	}
 }
 
+// late is how long after its timeout a probe has ended at the latest, also on a busy machine.
+const late = 5 * time.Second
+
+// Late tells whether a probe that should have ended has not: nothing is known of its target any more.
+func (c *Checker) Late(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.targets {
+		if r.late(now) {
+			return true
+		}
+	}
+	return false
+}
+
 // Wait returns when all checks have ended, which they do when the context ends or no targets are left.
 func (c *Checker) Wait() { c.wg.Wait() }
 
@@ -99,6 +114,7 @@ type runner struct {
 
 	mu    sync.Mutex
 	judge judge
+	next  time.Time // when the next probe begins, or began
 }
 
 func (r *runner) same(t Target) bool {
@@ -114,6 +130,7 @@ func (r *runner) known() Result {
 func (r *runner) loop(ctx context.Context, delay time.Duration) {
 	defer r.stop()
 	due := time.Now().Add(delay)
+	r.begins(due)
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	for {
@@ -136,8 +153,23 @@ func (r *runner) loop(ctx context.Context, delay time.Duration) {
 		if due = due.Add(pause); time.Until(due) < 0 {
 			due = time.Now()
 		}
+		r.begins(due)
 		timer.Reset(time.Until(due))
 	}
+}
+
+// begins notes when the next probe begins.
+func (r *runner) begins(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = at
+}
+
+// late tells whether the probe that was to begin at next has not ended long after its timeout.
+func (r *runner) late(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.next.IsZero() && now.Sub(r.next) > r.target.Check.Timeout+late
 }
 
 func (r *runner) probe(ctx context.Context) error {

@@ -224,3 +224,38 @@ func TestBothFamilies(t *testing.T) {
 	c.Set([]Target{{ID: 1, Addr: at, Check: Check{Type: TCP, Interval: MinInterval, Timeout: MinInterval, Rise: 1, Fall: 1}}})
 	until(t, reports, "up", changes(1, Up))
 }
+
+// TestLate: a probe that does not end is late after its timeout and late, and nothing is late before or after it.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		hold := make(chan struct{})
+		held := false
+		c := New(ctx, Options{
+			Report: func(uint32, Result, bool) {},
+			Ready: func(Target) error {
+				if held {
+					<-hold
+				}
+				return errAway
+			},
+		})
+		expect := func(want bool, after time.Duration) {
+			t.Helper()
+			time.Sleep(after)
+			if got := c.Late(time.Now()); got != want {
+				t.Errorf("late is %v, want %v", got, want)
+			}
+		}
+		expect(false, 0)
+		c.Set([]Target{{Check: Check{Type: TCP, Interval: 3 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}}})
+		expect(false, time.Minute)
+		held = true
+		expect(false, 3*time.Second) // the longest pause
+		expect(true, time.Second+late+time.Millisecond)
+		close(hold)
+		expect(false, time.Millisecond)
+		cancel()
+		c.Wait()
+	})
+}

@@ -59,16 +59,16 @@ func (s *service) release() error {
 
 // run runs the load balancer and announces its VIPs until ctx ends. If the cause is stage.ErrSucceeded the BGP sessions stay, for
 // the next run.
-func (s *service) run(ctx context.Context, inst *datapath.Instance, bgp *announce.Options, log *slog.Logger) error {
-	o := lb.Options{Instance: inst, Log: log, Handover: &s.handover}
-	speaker, err := s.speak(ctx, bgp, log)
+func (s *service) run(ctx context.Context, o lb.Options, bgp *announce.Options) error {
+	o.Handover = &s.handover
+	speaker, err := s.speak(ctx, bgp, o.Log)
 	if err != nil {
 		return errors.Join(err, s.end())
 	}
 	if speaker != nil {
 		o.Announcer = speaker
 	}
-	s.publish(inst, log)
+	s.publish(o.Instance, o.Log)
 	err = lb.Run(ctx, o)
 	if errors.Is(context.Cause(ctx), stage.ErrSucceeded) {
 		return err

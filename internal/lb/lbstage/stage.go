@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/host/pulse"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/stage"
@@ -46,7 +47,11 @@ func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 	if err != nil {
 		return nil, err
 	}
-	return &prepared{Plan: p, start: start, madeSeed: made, service: newService()}, nil
+	return &prepared{
+		Plan: p, start: start, madeSeed: made, service: newService(),
+		turns:  pulse.New("the loop that keeps the load balancer in step", turnsWithin),
+		checks: pulse.New("the loop of a health check", turnsWithin),
+	}, nil
 }
 
 // ServedBy implements stage.Successor. VIPs, backends and checks reach the former stage through the maps: only BGP does not.
@@ -144,9 +149,14 @@ type prepared struct {
 	inst  *datapath.Instance
 	// madeSeed is a new seed of this machine, which is written once the start cannot be refused any more, or "".
 	madeSeed string
-	service  *service
-	release  sync.Once
+	// turns is the pulse of the loop that keeps the data plane in step, and checks that of the health checks.
+	turns, checks *pulse.Pulse
+	service       *service
+	release       sync.Once
 }
+
+// turnsWithin bounds the turns of that loop, which come 10 times a second.
+const turnsWithin = 20 * time.Second
 
 // Part implements stage.Prepared.
 func (p *prepared) Part() datapath.Part {
@@ -202,7 +212,7 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 		return nil
 	}
 	ready()
-	return p.service.run(ctx, p.inst, p.bgp, p.start.Log)
+	return p.service.run(ctx, lb.Options{Instance: p.inst, Log: p.start.Log, Turns: p.turns, Checks: p.checks}, p.bgp)
 }
 
 // Settle resolves the next hops of the backends of a load balancer once, and writes a line to out for those that it could not
@@ -222,6 +232,9 @@ func Settle(ctx context.Context, inst *datapath.Instance, out io.Writer) error {
 
 // settleTime is the longest time to wait for neighbors to answer if no process runs.
 const settleTime = 3 * time.Second
+
+// Alive implements stage.Watched.
+func (p *prepared) Alive() error { return pulse.Alive(p.turns, p.checks) }
 
 // Settle implements stage.Prepared.
 func (p *prepared) Settle(ctx context.Context) error {

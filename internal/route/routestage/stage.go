@@ -15,6 +15,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/pins"
+	"culvert/internal/host/pulse"
 	"culvert/internal/route"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/stage"
@@ -49,7 +50,7 @@ func (p *plan) Name() string { return Stage{}.Name() }
 
 // Prepare implements stage.Plan.
 func (p *plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {
-	return &prepared{plan: p, start: start}, nil
+	return &prepared{plan: p, start: start, turns: pulse.New("the loop that keeps the mirror of the routing tables", turnsWithin)}, nil
 }
 
 // Check implements stage.Plan.
@@ -79,7 +80,11 @@ type prepared struct {
 	*plan
 	start stage.Start
 	inst  *datapath.Instance
+	turns *pulse.Pulse
 }
+
+// turnsWithin bounds the turns of the loop that keeps the mirror, which come 50 times a second.
+const turnsWithin = 20 * time.Second
 
 // Part implements stage.Prepared. Without a process there is no mirror, and the programs ask the kernel for each packet.
 func (p *prepared) Part() datapath.Part {
@@ -142,7 +147,7 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	guard := &guardedPlane{Plane: plane, inst: p.inst}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return route.Run(ctx, route.Options{Plane: guard, Log: p.start.Log, Status: statusOf(p.inst), OnSynced: ready})
+		return route.Run(ctx, route.Options{Plane: guard, Log: p.start.Log, Status: statusOf(p.inst), OnSynced: ready, Turns: p.turns})
 	})
 	if !p.file.BypassNetfilter {
 		g.Go(func() error { return guard.watch(ctx, p.start.Log) })
@@ -154,6 +159,9 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	}
 	return err
 }
+
+// Alive implements stage.Watched.
+func (p *prepared) Alive() error { return p.turns.Alive() }
 
 // Settle implements stage.Prepared.
 func (p *prepared) Settle(context.Context) error { return nil }
