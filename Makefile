@@ -25,7 +25,7 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps deps-guest build generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
+.PHONY: help deps deps-guest deps-deb build generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
 	test-vlan test-deb bench-insn baseline fuzz demo dist deb clean
 
 help:
@@ -50,12 +50,21 @@ test-long: deps build peers ## run all Go tests under the race detector, labs wi
 	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh race
 	@$(MAKE) build
 	CULVERT_TEST_RELOADS=1000 $(GO) test -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 6h -v -run 'TestReloadAllStages$$' ./internal/e2e
+	@$(MAKE) test-deb
 
 test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 and 6.12), in QEMU
 	@scripts/test-kernels.sh
 
 test-vlan: deps-guest build ## run the tests with VLAN and VRF devices on Debian's kernels, in QEMU: others may lack them
 	@scripts/test-kernels.sh routejudge nexthop
+
+# The version after this one, for dpkg(1).
+NEXT = $(VERSION)+next
+
+test-deb: deps-deb ## install, upgrade, remove and purge the Debian package under a systemd in a container
+	@$(MAKE) deb VERSION=$(NEXT)
+	@$(MAKE) deb
+	@scripts/test-deb.sh $(VERSION) $(NEXT)
 
 bench-insn: deps-guest build ## count instructions per packet on Debian's kernels, in QEMU; fail if they are over 2 % more
 	bin/culvert bench insn --baseline $(BASELINE)
@@ -98,6 +107,9 @@ deb: build ## build the Debian package and its SBOM in out/deb
 
 deps: ## install the Debian packages that tests and demo need; nothing when all are there
 	@scripts/deps.sh
+
+deps-deb: ## the same for the test of the Debian package
+	@scripts/deps.sh deb
 
 deps-guest: ## the same for what runs in QEMU
 	@scripts/deps.sh guest

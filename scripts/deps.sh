@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build, the tests and the demo need on Debian 12, or with the argument `guest` what
-# runs culvert in QEMU. Does nothing when nothing is missing; asks for root through sudo only when
+# runs culvert in QEMU, with `deb` what tests the Debian package. Does nothing when nothing is missing; asks for root through sudo only when
 # something is.
 set -euo pipefail
 
@@ -49,6 +49,12 @@ declare -A wanted_by_guest=(
   [nftables]=nft                         # the same
   [debian-archive-keyring]=/usr/share/keyrings/debian-archive-keyring.gpg
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
+)
+
+# The Debian package is tested in a container.
+declare -A wanted_by_deb=(
+  [mmdebstrap]=mmdebstrap
+  [systemd-container]=systemd-nspawn
 )
 
 die() {
@@ -134,7 +140,11 @@ main() {
     wanted=()
     for p in "${!wanted_by_guest[@]}"; do wanted[$p]=${wanted_by_guest[$p]}; done
     ;;
-  *) die "usage: deps.sh [guest]" ;;
+  deb)
+    wanted=()
+    for p in "${!wanted_by_deb[@]}"; do wanted[$p]=${wanted_by_deb[$p]}; done
+    ;;
+  *) die "usage: deps.sh [guest|deb]" ;;
   esac
   check_go
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -9,7 +9,7 @@ readonly share=$dir/usr/share
 
 rm -rf "$dir"
 install -D -m 755 bin/culvert "$dir/usr/bin/culvert"
-install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service dist/*.mount
+install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
 install -D -m 644 dist/culvert.sysusers "$dir/usr/lib/sysusers.d/culvert.conf"
 install -D -m 644 -t "$share/doc/culvert" LICENSE LICENSES/* README.md SECURITY.md
 install -D -m 644 -t "$share/doc/culvert/docs" docs/*.md

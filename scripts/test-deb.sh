@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs, upgrades, removes and purges the Debian package under a real systemd, in a container of Debian 12 with traffic
+# through it, and counts what is lost. The packages are out/deb/culvert_VERSION_amd64.deb and the next one (`make test-deb` builds
+# both). It needs mmdebstrap and systemd-container (`scripts/deps.sh deb` installs them); the container's file system is
+# downloaded once and kept in out/deb-test.
+# All that the test makes is in namespaces of its own (as-root-apart.sh), and goes with them, however it ends.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly version=${1:?usage: test-deb.sh VERSION NEXT} next=${2:?usage: test-deb.sh VERSION NEXT}
+readonly base=out/deb-test/bookworm.tar root=out/deb-test/root
+
+# The hierarchies of control groups that systemd uses: the only one, or of version 1 its own one beside that of version 2.
+hierarchies() {
+  awk '$3 == "cgroup2" || $3 == "cgroup" && $4 ~ /name=systemd/ { print $2 }' /proc/self/mounts
+}
+
+# The outer half, as root: a control group for the container, the file system to begin with, and the inner half.
+outer() {
+  mkdir -p out/deb-test
+  if [[ ! -s $base ]]; then
+    echo "downloading a Debian 12 for the container"
+    mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,ethtool,libpcap0.8 bookworm "$base.new" ||
+      { echo "test-deb: mmdebstrap could not make $base: check the network" >&2; exit 1; }
+    mv "$base.new" "$base"
+  fi
+  # The container is told its tools here: culvert makes the traffic too, in the place of a host outside.
+  CGO_ENABLED=0 go build -trimpath -o out/deb-test/otherlayout ./internal/testbed/otherlayout
+  install -d "$root"
+  mapfile -t groups < <(hierarchies)
+  trap 'groups_end' EXIT
+  trap 'exit 1' INT TERM HUP
+  local h
+  for h in "${groups[@]}"; do
+    group_remove "$h"/culvert-test-deb
+    mkdir "$h/culvert-test-deb"
+    echo $$ >"$h/culvert-test-deb/cgroup.procs"
+  done
+  scripts/as-root-apart.sh "$0" "$version" "$next" inner
+}
+
+group_remove() {
+  [[ ! -d $1 ]] || find "$1" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+}
+
+groups_end() {
+  local h
+  for h in "${groups[@]}"; do
+    echo $$ >"$h/cgroup.procs"
+    group_remove "$h/culvert-test-deb"
+  done
+}
+
+# inside COMMAND... runs a command in the container.
+inside() {
+  timeout 300 nsenter -t "$leader" -a -- env PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@"
+}
+
+fail() {
+  echo "FAIL: $*" >&2
+  { inside journalctl --no-pager -n 40 -u 'culvert*'; inside systemctl status --no-pager culvert; inside culvert status; } >&2 || true
+  exit 1
+}
+
+step() { echo "== $*"; }
+
+# wait_for SECONDS COMMAND... waits until a command succeeds.
+wait_for() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@" >/dev/null 2>&1; do
+    ((SECONDS < end)) || fail "waited in vain for: $*"
+    sleep 0.2
+  done
+}
+
+# have TEXT COMMAND... fails unless a command succeeds and its output has the text, a pattern of grep -E.
+have() {
+  local text=$1 out
+  shift
+  out=$("$@" 2>&1) || fail "$*: $out"
+  grep -qE -- "$text" <<<"$out" || fail "$*: no '$text' in: $out"
+}
+
+shown() { inside systemctl show -P "$2" "$1"; }
+
+boot() {
+  # A real sysfs may be written to, as on a host.
+  SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --register=no --keep-unit --quiet --directory="$root" --private-network \
+    --capability=CAP_BPF,CAP_PERFMON --system-call-filter='bpf perf_event_open' --console=pipe --boot \
+    </dev/null >out/deb-test/boot.log 2>&1 &
+  local nspawn=$! end=$((SECONDS + 120))
+  until leader=$(cat "/proc/$nspawn/task/$nspawn/children") && [[ -n $leader ]]; do
+    ((SECONDS < end)) || fail "the container does not boot: see out/deb-test/boot.log"
+    sleep 0.2
+  done
+  leader=${leader%% *}
+  wait_for 120 systemd_runs
+}
+
+# systemd_runs tells whether the container has booted.
+systemd_runs() { [[ $(inside systemctl is-system-running) =~ running|degraded ]]; }
+
+# network makes a sender and a receiver beside the container's interfaces eth1 and eth2.
+network() {
+  inside sh -e -c '
+    for n in 1 2; do
+      ip netns add end$n
+      ip link add eth$n type veth peer name e$n netns end$n
+      ip addr add 198.18.$n.1/24 dev eth$n
+      ip link set eth$n up
+      ip -n end$n addr add 198.18.$n.2/24 dev e$n
+      ip -n end$n link set e$n up
+      ip netns exec end$n ethtool -K e$n gro on tx off rx off
+      ethtool -K eth$n tx off
+    done
+    echo 1 >/proc/sys/net/ipv4/ip_forward
+    echo 1 >/proc/sys/net/ipv6/conf/all/forwarding' >/dev/null
+}
+
+# load_on sends packets by eth1 to eth2 until load_off.
+load_on() {
+  inside ip netns exec end2 /tool bench sink e2 -j >out/deb-test/sink.json 2>out/deb-test/sink.log &
+  sink=$!
+  wait_for 60 grep -q listening out/deb-test/sink.log
+  inside ip netns exec end1 /tool gen blast e1 --stamp --flows 16 --rate 20000 --dst 198.18.2.2 \
+    --dst-mac "$(inside cat /sys/class/net/eth1/address)" -j >out/deb-test/blast.json 2>out/deb-test/blast.log &
+  blast=$!
+  wait_for 60 grep -qE ' [1-9][0-9]* packets, ' out/deb-test/sink.log
+}
+
+# number NAME FILE prints the first member of that name of a JSON file.
+number() { grep -oE "\"$1\":[0-9]+" "out/deb-test/$2.json" | head -n 1 | cut -d : -f 2; }
+
+# load_off WHAT fails if a packet was lost since load_on.
+load_off() {
+  inside sh -c 'for p in /proc/[0-9]*; do case $(tr "\0" " " <$p/cmdline 2>/dev/null) in "/tool gen "*) kill -INT ${p#/proc/};; esac; done'
+  wait "$blast" || true # also if the machine was too busy for the rate
+  sleep 1
+  inside sh -c 'for p in /proc/[0-9]*; do case $(tr "\0" " " <$p/cmdline 2>/dev/null) in "/tool bench "*) kill -INT ${p#/proc/};; esac; done'
+  wait "$sink" || true
+  local sent received missing
+  sent=$(number packets blast) received=$(number packets sink) missing=$(number missing sink)
+  echo "   $1: $sent packets sent, $received received, $missing missing"
+  [[ $sent -gt 0 && $sent == "$received" && $missing == 0 ]] || fail "packets were lost: $1"
+}
+
+# files lists what a package may leave behind.
+files() {
+  inside find / -xdev \( -path /var/lib/dpkg -o -path /var/log -o -path /var/cache -o -path /var/lib/systemd -o -path /packages \) -prune -o \
+    ! -name '*-' -print | sort
+}
+
+main_pid() { shown culvert MainPID; }
+
+inner() {
+  trap 'echo "FAIL: $BASH_COMMAND" >&2' ERR
+  mount -t tmpfs -o mode=0755 tmpfs "$root"
+  tar -C "$root" -xpf "$base"
+  [[ ! -d /run/systemd ]] || mount -t tmpfs -o mode=0755 tmpfs /run/systemd
+  mkdir "$root/packages"
+  cp "out/deb/culvert_${version}_amd64.deb" "out/deb/culvert_${next}_amd64.deb" "$root/packages"
+  install bin/culvert "$root/tool"
+  install out/deb-test/otherlayout "$root/otherlayout"
+  boot
+  network
+  files >out/deb-test/before
+  . scripts/test-deb-steps.sh
+}
+
+case ${3:-} in
+'') ((EUID == 0)) || exec scripts/as-root.sh "$0" "$version" "$next"
+  outer ;;
+inner) inner ;;
+esac
