@@ -93,7 +93,7 @@ inside systemctl start culvert@edge || fail "culvert@edge does not start"
 have 'edge on eth3: filter ready' shown culvert@edge StatusText
 
 step "remove: stopped and taken off, and the configuration stays"
-have 'eth1' inside dpkg -r culvert
+have 'data plane edge detached' inside dpkg -r culvert
 for dev in eth1 eth2 eth3; do
   have '' inside ip link show "$dev"
   [[ $(inside ip link show "$dev") != *xdp* ]] || fail "$dev still has a program"
