@@ -2,7 +2,11 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"culvert/internal/version"
+)
 
 // TestVersionJSON has -j in front of the verb and behind it.
 func TestVersionJSON(t *testing.T) {
@@ -10,10 +14,10 @@ func TestVersionJSON(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"version", "-j"}, `{"version":"dev","long":"culvert dev (`},
-		{[]string{"-j", "version"}, `{"version":"dev","long":"culvert dev (`},
-		{[]string{"-p", "version"}, "{\n  \"version\": \"dev\",\n"},
-		{[]string{"version", "-j", "-p"}, "{\n  \"version\": \"dev\",\n"},
+		{[]string{"version", "-j"}, `{"version":"` + version.Short() + `","long":"culvert ` + version.Short() + ` (`},
+		{[]string{"-j", "version"}, `{"version":"` + version.Short() + `","long":"culvert ` + version.Short() + ` (`},
+		{[]string{"-p", "version"}, "{\n  \"version\": \"" + version.Short() + "\",\n"},
+		{[]string{"version", "-j", "-p"}, "{\n  \"version\": \"" + version.Short() + "\",\n"},
 	} {
 		status, out, errs := culvert(t, tt.args...)
 		if status != 0 || errs != "" || len(out) < len(tt.want) || out[:len(tt.want)] != tt.want {

@@ -17,6 +17,7 @@ import (
 	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/lab"
 	"culvert/internal/show/usage"
+	"culvert/internal/version"
 )
 
 // asCulvert is the environment variable that makes the test binary run as culvert.
@@ -240,8 +241,8 @@ func TestHelpAndVersion(t *testing.T) {
 		{"help route", "Available Commands:"},
 		{"completion", "Available Commands:"},
 		{"completion bash", "bash completion"},
-		{"--version", "culvert dev ("},
-		{"version", "culvert dev ("},
+		{"--version", "culvert " + version.Short() + " ("},
+		{"version", "culvert " + version.Short() + " ("},
 	} {
 		status, stdout, stderr := culvert(t, strings.Fields(tt.args)...)
 		if status != 0 || stderr != "" || !strings.Contains(stdout, tt.want) {
