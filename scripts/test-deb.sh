@@ -137,6 +137,7 @@ veth_losses() {
 # load_on sends packets by eth1 to eth2 until load_off.
 load_on() {
   lost_before=$(veth_losses)
+  : >out/deb-test/sink.log # what the sink before has said is not waited for
   inside ip netns exec end2 /tool bench sink e2 -j >out/deb-test/sink.json 2>out/deb-test/sink.log &
   sink=$!
   wait_for 60 grep -q listening out/deb-test/sink.log
