@@ -98,7 +98,7 @@ for dev in eth1 eth2 eth3; do
   have '' inside ip link show "$dev"
   [[ $(inside ip link show "$dev") != *xdp* ]] || fail "$dev still has a program"
 done
-[[ -z $(inside sh -c 'ls /sys/fs/bpf') ]] || fail "pins are left: $(inside ls -R /sys/fs/bpf)"
+[[ -z $(inside find /sys/fs/bpf -mindepth 1 ! -name '*.debug') ]] || fail "pins are left: $(inside find /sys/fs/bpf)" # the kernel's are .debug
 inside test -e /etc/culvert/culvert.toml || fail "the configuration is gone"
 have 'could not be found|not-found' inside sh -c 'systemctl is-active culvert; systemctl status culvert 2>&1; true'
 

@@ -136,6 +136,7 @@ var verbs = []func() *cobra.Command{
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,
+	newSupportCmd,
 	newGenCmd,
 	newLabCmd,
 	benchcmd.New,

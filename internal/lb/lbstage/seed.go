@@ -28,8 +28,8 @@ const (
 	publicSeed = "culvert"
 )
 
-// seedPath returns the path of the file with this machine's seed.
-func seedPath() string {
+// SeedPath returns the path of the file with this machine's seed.
+func SeedPath() string {
 	dir := stateDir
 	if dirs := os.Getenv("STATE_DIRECTORY"); dirs != "" {
 		dir, _, _ = strings.Cut(dirs, ":")
@@ -39,7 +39,7 @@ func seedPath() string {
 
 // readSeed returns the seed of this machine's load balancers and the path of its file. The seed is "" if there is no file.
 func readSeed() (seed, path string, err error) {
-	path = seedPath()
+	path = SeedPath()
 	text, err := trust.Secret(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -129,7 +129,7 @@ func keepSeed(made string, log *slog.Logger) error {
 	if made == "" {
 		return nil
 	}
-	path := seedPath()
+	path := SeedPath()
 	err := writeSeed(path, made)
 	switch {
 	case errors.Is(err, fs.ErrExist):

@@ -95,7 +95,7 @@ func TestSeedMadeOnce(t *testing.T) {
 	if len(seeds) != 1 {
 		t.Errorf("%d seeds: %v", len(seeds), seeds)
 	}
-	left, err := os.ReadDir(filepath.Dir(seedPath()))
+	left, err := os.ReadDir(filepath.Dir(SeedPath()))
 	if err != nil || len(left) != 1 {
 		t.Errorf("left %v, %v", left, err)
 	}
@@ -117,7 +117,7 @@ func TestSeedMadeMeanwhile(t *testing.T) {
 	if _, err := seedOf(t, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := keepSeed(made, log); err == nil || !strings.Contains(err.Error(), "another process has just made "+seedPath()) {
+	if err := keepSeed(made, log); err == nil || !strings.Contains(err.Error(), "another process has just made "+SeedPath()) {
 		t.Errorf("error is %v", err)
 	}
 	if seed, _, err := readSeed(); err != nil || seed == made {
