@@ -122,6 +122,8 @@ type Options struct {
 	Waits bool
 	// FailedStages are the stages of running data planes that have failed in their process.
 	FailedStages []FailedStage
+	// Outages are what does not work for reasons outside the processes of running data planes.
+	Outages []Outage
 	// Configs are the configurations of running processes that differ from their files or wait to be kept.
 	Configs []Config
 	// Unserved are the running data planes whose process has ended.
@@ -230,6 +232,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkUnserved(o.Unserved, refused)...)
 	r.add(checkKeys(o.Keys, time.Now())...)
 	r.add(checkFailedStages(o.FailedStages)...)
+	r.add(checkOutages(o.Outages)...)
 	r.add(checkConfigs(o.Configs)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)

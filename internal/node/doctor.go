@@ -156,6 +156,7 @@ func DoctorRunning(o *doctor.Options) {
 			})
 		}
 		addConfig(o, inst)
+		addOutages(o, inst)
 		stages, _, err := inst.Stages()
 		if err != nil {
 			o.Unread = err
