@@ -34,6 +34,7 @@ import (
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 	"culvert/internal/stats"
+	"culvert/internal/version"
 )
 
 // patience bounds every wait. A test that passes does not get near it.
@@ -355,7 +356,7 @@ func TestRun(t *testing.T) {
 	if byBFD := strings.Count(near.stderr.String(), "Link down by BFD"); down > byBFD {
 		t.Errorf("the fast path was told %d times that link 1 is down, and BFD said so %d times", down, byBFD)
 	}
-	near.wantLog("Scion version: culvert dev, scionproto ", 1)
+	near.wantLog("Scion version: culvert "+version.Short()+", scionproto ", 1)
 	near.wantLog("Fast path attached", 1)
 	near.wantLog("Fast path key", 1)
 	near.wantLog("Link up by BFD", 2)
@@ -412,7 +413,7 @@ func (h *twoHosts) checkMetrics() {
 		`router_output_pkts_total{interface="2",isd_as="1-ff00:0:110",neighbor_isd_as="1-ff00:0:111",sizeclass="128_255",type="br_transit"} 3`,
 		`router_interface_up{` + link1 + `} 1`,
 		`scion_elem_id{cfg="br1"} 1`,
-		`scion_build_info{version="culvert dev, scionproto `,
+		`scion_build_info{version="culvert ` + version.Short() + `, scionproto `,
 	} {
 		if !strings.Contains(metrics, want) {
 			h.t.Errorf("metrics lack %s", want)
@@ -424,7 +425,7 @@ func (h *twoHosts) checkMetrics() {
 func (h *twoHosts) checkEndpoints() {
 	for _, page := range []struct{ addr, path, want string }{
 		{"127.0.0.1:30442", "/", "log/level"},
-		{"127.0.0.1:30442", "/info", "Scion version: culvert dev, scionproto "},
+		{"127.0.0.1:30442", "/info", "Scion version: culvert " + version.Short() + ", scionproto "},
 		{"127.0.0.1:30442", "/info", "cmd line"},
 		{"127.0.0.1:30442", "/config", "id = 'br1'"},
 		{"127.0.0.1:30442", "/topology", `"IA": "1-ff00:0:110"`},
