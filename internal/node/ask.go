@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -93,7 +92,7 @@ func processes(ctx context.Context) (all []serving, err error) {
 	if err := trust.Dir(trust.RunDir); err != nil {
 		return nil, err
 	}
-	paths, err := filepath.Glob(filepath.Join(trust.RunDir, "*.sock"))
+	paths, err := filepath.Glob(filepath.Join(trust.RunDir, "*"+socketExtension))
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +116,10 @@ func processes(ctx context.Context) (all []serving, err error) {
 	return all, silent
 }
 
-// ofSpace tells whether a control socket is of a process in a network namespace.
+// ofSpace tells whether a control socket may be of a process in a network namespace, by its path.
 func ofSpace(path string, netns uint32) bool {
-	name := strings.TrimSuffix(filepath.Base(path), ".sock")
-	if at := strings.LastIndex(name, "@"); at >= 0 {
-		name = name[:at]
-	}
-	name, err := url.PathUnescape(name)
-	return err == nil && socketPath(netns, name) == path
+	_, inode, other := strings.Cut(strings.TrimSuffix(filepath.Base(path), socketExtension), "@")
+	return !other || inode == fmt.Sprint(netns)
 }
 
 // servingTime bounds how long a process may take to say what it serves.

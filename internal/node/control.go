@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -94,16 +95,17 @@ const (
 	servingPath = "/serving"
 )
 
-// socketPath returns the path of the control socket of a data plane: /run/culvert/NAME.sock for the host's own network
-// namespace, and NAME@INODE.sock for others, where data planes may have the same names.
-func socketPath(netns uint32, name string) string {
+// socketPaths returns the paths that the control socket of a data plane may have: /run/culvert/NAME.sock, or NAME@INODE.sock if
+// a process of another network namespace, where data planes may have the same names, has that.
+func socketPaths(netns uint32, name string) []string {
 	file := strings.ReplaceAll(url.PathEscape(name), "@", "%40")
-	var host unix.Stat_t
-	if err := unix.Stat("/proc/1/ns/net", &host); err != nil || uint32(host.Ino) != netns {
-		file += fmt.Sprintf("@%d", netns)
+	return []string{
+		filepath.Join(trust.RunDir, file+socketExtension),
+		filepath.Join(trust.RunDir, fmt.Sprintf("%s@%d%s", file, netns, socketExtension)),
 	}
-	return filepath.Join(trust.RunDir, file+".sock")
 }
+
+const socketExtension = ".sock"
 
 // serveControl answers requests on the control socket until ctx ends. A process without it works, and says so.
 func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
@@ -114,8 +116,7 @@ func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
 		return &work
 	}
 	serving := Serving{Name: p.up.name, NetNS: here.Inode, PID: os.Getpid(), File: p.up.file.Path}
-	path := socketPath(here.Inode, p.up.name)
-	l, err := listenControl(path)
+	l, err := listenControl(socketPaths(here.Inode, p.up.name))
 	if err != nil {
 		p.log.Warn("'culvert reload' does not find this process; SIGHUP has it read its configuration again", "err", err)
 		return &work
@@ -141,7 +142,7 @@ func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
 		p.ask(ctx, w, request)
 	})
 	work.Go(func() {
-		defer removeSocket(l, path)
+		defer l.remove()
 		if err := httpserve.Serve(ctx, l, mux, "control"); err != nil {
 			p.fail(err)
 		}
@@ -178,36 +179,70 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client that has gone needs no answer
 }
 
-// listenControl makes a socket at path that only root may use, in place of one that a killed process has left.
-func listenControl(path string) (net.Listener, error) {
+// controlSocket is a socket that only root may use, with the path that it has got.
+type controlSocket struct {
+	*net.UnixListener
+	path string
+	info fs.FileInfo
+}
+
+// listenControl makes a socket at the first of the paths that no living process has.
+func listenControl(paths []string) (*controlSocket, error) {
 	if err := trust.MakeDir(trust.RunDir); err != nil {
 		return nil, err
 	}
+	sweepSockets()
 	// The name comes when nobody else can connect any more.
-	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	fresh := fmt.Sprintf("%s.%d", paths[0], os.Getpid())
 	_ = os.Remove(fresh)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
+	defer os.Remove(fresh)
+	s := &controlSocket{UnixListener: l}
 	if err = os.Chmod(fresh, 0o600); err == nil {
-		err = os.Rename(fresh, path)
+		s.info, err = os.Lstat(fresh)
 	}
-	if err != nil {
-		_ = os.Remove(fresh)
-		l.Close()
-		return nil, err
+	for _, s.path = range paths {
+		if err != nil {
+			break
+		}
+		if err = os.Link(fresh, s.path); err == nil {
+			return s, nil
+		}
+		if errors.Is(err, fs.ErrExist) && s.path != paths[len(paths)-1] {
+			err = nil
+		}
 	}
-	return l, nil
+	l.Close()
+	return nil, err
 }
 
-// removeSocket removes the control socket unless another process has replaced it.
-func removeSocket(l net.Listener, path string) {
-	if c, err := net.Dial("unix", path); err == nil { // l is closed, so another process answers
-		c.Close()
-		return
+// sweepSockets removes the sockets that killed processes have left.
+func sweepSockets() {
+	paths, _ := filepath.Glob(filepath.Join(trust.RunDir, "*"+socketExtension)) // the pattern is right
+	for _, path := range paths {
+		if left(path) {
+			_ = os.Remove(path)
+		}
 	}
-	_ = os.Remove(path)
-	l.Close()
+}
+
+// left tells whether a socket is of a process that was killed.
+func left(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, unix.ECONNREFUSED)
+}
+
+// remove removes the socket unless another process has its path by now.
+func (s *controlSocket) remove() {
+	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.info) {
+		_ = os.Remove(s.path)
+	}
+	s.Close()
 }
