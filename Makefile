@@ -85,7 +85,7 @@ fmt: ## format Go and C in place
 	gofmt -w $$($(go_files))
 	@files=$$($(c_files)); [ -z "$$files" ] || { set -x; $(CLANG_FORMAT) -i $$files; }
 
-lint: ## check format, vet, staticcheck, licence lines, file lengths, tests named in docs, and that stages know no other
+lint: ## check format, vet, staticcheck, licence lines, file lengths, tests named in docs, units, and that stages know no other
 	@echo gofmt; out=$$(gofmt -l $$($(go_files))); [ -z "$$out" ] || { echo "not formatted (make fmt): $$out" >&2; exit 1; }
 	@echo clang-format; files=$$($(c_files)); [ -z "$$files" ] || $(CLANG_FORMAT) --dry-run -Werror $$files
 	@echo spdx; scripts/check-spdx.sh
@@ -93,6 +93,7 @@ lint: ## check format, vet, staticcheck, licence lines, file lengths, tests name
 	@echo docs; scripts/check-docs.sh
 	@echo imports; scripts/check-imports.sh
 	@echo stages; scripts/check-stages.sh
+	@echo units; scripts/check-units.sh
 	@echo vet; $(GO) vet ./... && $(GO) vet -tags example ./internal/example ./internal/stages
 	@echo staticcheck; $(GO) tool staticcheck ./... && $(GO) tool staticcheck -tags example ./internal/example ./internal/stages
 

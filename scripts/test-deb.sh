@@ -37,7 +37,10 @@ outer() {
     mkdir "$h/culvert-test-deb"
     echo $$ >"$h/culvert-test-deb/cgroup.procs"
   done
-  scripts/as-root-apart.sh "$0" "$version" "$next" inner
+  # In the background, so that a signal is not kept waiting.
+  scripts/as-root-apart.sh "$0" "$version" "$next" inner &
+  apart=$!
+  wait "$apart"
 }
 
 group_remove() {
@@ -45,10 +48,15 @@ group_remove() {
 }
 
 groups_end() {
-  local h
+  local h tries
+  [[ -z ${apart:-} ]] || { kill -KILL "$apart" 2>/dev/null && wait "$apart" 2>/dev/null; } || true # its processes go with it
   for h in "${groups[@]}"; do
     echo $$ >"$h/cgroup.procs"
-    group_remove "$h/culvert-test-deb"
+    for ((tries = 0; tries < 50; tries++)); do
+      group_remove "$h/culvert-test-deb"
+      [[ -d $h/culvert-test-deb ]] || break
+      sleep 0.2
+    done
   done
 }
 
