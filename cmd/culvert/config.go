@@ -25,6 +25,8 @@ const aboutConfig = `The file is TOML:
   link_interfaces = "strict"      # take a link's datagrams only by the interface that leads
                                   # to its far end; "loose": by any
   bfd_min_ttl = 0                 # least TTL of BFD packets; 0: any
+  debug_http = false              # true: serve the profiler over HTTP, and let HTTP
+                                  # requests change the log level
 
   # [[scion.key]]                 # keys by schedule, in the place of keys/master0.key
   # file = "keys/2026.key"        # a master key; the file's mode must be 0600
@@ -32,8 +34,6 @@ const aboutConfig = `The file is TOML:
   # [[scion.key]]
   # file = "keys/2027.key"
   # not_before = 2027-01-01T00:00:00Z
-  debug_http = false              # true: serve the profiler over HTTP, and let HTTP
-                                  # requests change the log level
 
   [route]                         # the IP router
   bypass_netfilter = false        # true: start though forwarded packets bypass netfilter's rules

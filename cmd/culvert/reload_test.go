@@ -200,6 +200,8 @@ func TestReloadConfirm(t *testing.T) {
 	b.eventually("filter of culvert on ft0 ", "filter list")
 	b.expect(0, "DIFFERS", "status")
 	p.waitFor(t, "nobody has kept the configuration in time")
+	b.eventually("NOT RELOADED", "status")
+	b.expect(0, "nobody has kept the configuration in time", "status")
 	b.expect(1, "nothing to keep", "reload", "--keep")
 
 	// A second reload on trial goes back to what was kept last.
@@ -359,4 +361,21 @@ func TestReloadsAtOnce(t *testing.T) {
 		}
 		b.expect(0, fmt.Sprintf("udp port %d", n), "filter", "list")
 	}
+}
+
+// TestReloadAttachesAgain detaches one of two interfaces by hand. A reload says that it attaches to it again, and does.
+func TestReloadAttachesAgain(t *testing.T) {
+	b := newPairsBed(t)
+	file := b.file("c.toml", "interfaces = ['ft0', 'fx0']\n[filter]\n")
+	p := runAttached(t, file)
+	b.expect(0, "fx0", "detach", "fx0")
+	b.expect(0, "fx0  NOT ATTACHED", "status")
+	b.expect(0, "interface fx0 attached again", "reload", "--dry-run")
+	b.expect(0, "fx0  NOT ATTACHED", "status")
+	b.expect(0, "interface fx0 attached again", "reload")
+	if _, stdout, _ := culvert(t, "status"); strings.Contains(stdout, "NOT ATTACHED") {
+		t.Errorf("after the reload status says\n%s", stdout)
+	}
+	b.expect(0, "changes nothing", "reload")
+	p.waitFor(t, "interface fx0 attached again")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"culvert/internal/config"
+	"culvert/internal/host/pins"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
 )
@@ -23,6 +24,13 @@ func changes(was, is *up) (lines []string) {
 	for _, name := range was.on {
 		if !slices.Contains(is.on, name) {
 			add("interface %s removed", name)
+		}
+	}
+	if was.inst != nil {
+		for _, u := range was.inst.Unattached() {
+			if u.Why == pins.Detached && slices.Contains(is.on, u.Interface) {
+				add("interface %s attached again", u.Interface)
+			}
 		}
 	}
 	old, now := was.file.Node, is.file.Node

@@ -9,10 +9,12 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/host/pins"
 	"culvert/internal/stage"
 )
 
@@ -40,11 +42,17 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 	}
 	p.reloaded(err)
 	if err != nil {
+		for _, one := range config.All(err) {
+			p.log.Error("the configuration was not reloaded: the last good one goes on", "err", one)
+		}
 		return nil, err
+	}
+	if p.trial != nil && r.Confirm == 0 {
+		result.Notes = append(result.Notes, "this keeps what waited for --keep, too")
 	}
 	result.Until = p.tryFor(r.Confirm, back)
 	result.Milliseconds = time.Since(start).Milliseconds()
-	p.log.Info("configuration reloaded", "changes", len(result.Changes), "new_program", result.NewProgram)
+	p.log.Info("configuration reloaded", "changes", strings.Join(result.Changes, "; "), "new_program", result.NewProgram)
 	return result, nil
 }
 
@@ -190,6 +198,11 @@ func (p *process) fits(next *up) (bool, error) {
 	if p.up.inst == nil {
 		return true, nil
 	}
+	for _, u := range p.up.inst.Unattached() {
+		if u.Why == pins.Detached { // by hand: the file asks for it again
+			return false, nil
+		}
+	}
 	o := next.options(true)
 	o.Parts = parts(next.prepared)
 	return p.up.inst.Fits(o)
@@ -271,13 +284,10 @@ func (p *process) succeed(ctx context.Context, next *up, goOn []*server, loaded 
 // close closes a stage that is not served any more.
 func (p *process) close(prepared stage.Prepared) { closeStages([]stage.Prepared{prepared}, p.log) }
 
-// logReload logs the outcome of a reload that a signal has asked for: nobody waits for its answer.
+// logReload logs the notes of a reload that a signal has asked for: nobody waits for its answer.
 func (p *process) logReload(r *Reloaded, err error) {
 	if err != nil {
-		for _, one := range config.All(err) {
-			p.log.Error("the configuration was not reloaded: the last good one goes on", "err", one)
-		}
-		return
+		return // it is in the log already
 	}
 	for _, note := range r.Notes {
 		p.log.Warn(note)

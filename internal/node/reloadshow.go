@@ -80,7 +80,7 @@ func (r *Reloaded) lines(request Request, now time.Time) (lines []string) {
 		lines = append(lines, "  "+change)
 	}
 	if r.Until != nil {
-		lines = append(lines, fmt.Sprintf("it goes back in %.0f s unless you keep it: culvert reload --keep", r.Until.Sub(now).Seconds()))
+		lines = append(lines, fmt.Sprintf("it goes back in %.0f s unless you keep it: culvert reload --keep", max(r.Until.Sub(now).Seconds(), 0)))
 	}
 	return lines
 }

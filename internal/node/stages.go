@@ -135,10 +135,9 @@ func (s *stageStates) reloaded(u *up, err error) {
 		r.Error = config.All(err)[0].Error()
 	}
 	s.mu.Lock()
-	if err == nil {
-		s.inForce = u.inForce()
-	}
-	s.inForce.Reload = &r
+	until := s.inForce.Until
+	s.inForce = u.inForce()
+	s.inForce.Reload, s.inForce.Until = &r, until
 	s.mu.Unlock()
 	s.write(true)
 }

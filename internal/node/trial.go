@@ -74,6 +74,9 @@ func (p *process) keep() (*Reloaded, error) {
 	return &Reloaded{Name: p.up.name, File: p.up.file.Path}, nil
 }
 
+// errNotKept says why the files differ from what is in force after a trial.
+var errNotKept = errors.New("nobody has kept the configuration in time ('culvert reload --keep'), and the one before is in force again")
+
 // goBack brings the last configuration that needs no confirmation into force again.
 func (p *process) goBack(ctx context.Context) {
 	back := p.trial.back
@@ -93,8 +96,7 @@ func (p *process) goBack(ctx context.Context) {
 		}
 		return
 	}
-	p.reloaded(nil)
-	p.exported.reload.Set(false, time.Now()) // what the file says is not in force
+	p.reloaded(errNotKept) // what the file says is not in force
 	p.log.Warn("nobody has kept the configuration in time: the one before is in force again, and the file differs from it",
 		"file", p.up.file.Path)
 }
