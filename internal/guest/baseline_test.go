@@ -53,6 +53,17 @@ func TestCompare(t *testing.T) {
 			faults: []string{"Linux 6.1: path/redirect takes 1020.01 instructions, by the baseline 1000.00: +2.00 %"},
 		},
 		{
+			name: "less than an instruction more in a short row",
+			now:  []Counts{counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 24.4}), same},
+			was:  counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 23.7}),
+		},
+		{
+			name:   "more than an instruction more in a short row",
+			now:    []Counts{counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 24.8}), same},
+			was:    counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 23.7}),
+			faults: []string{"Linux 6.1: cost/redirect takes 24.80 instructions, by the baseline 23.70: +4.64 %"},
+		},
+		{
 			name: "a row of the kernel alone",
 			now: []Counts{counts("6.1", "6.1.1-1", map[string]float64{
 				"cost/redirect": 100, "path/redirect": 1000, "path/bridge": 515,

@@ -30,8 +30,8 @@ qemu-system-x86 and xz-utils, and no root. The rows are:
   path/NAME  from a generator through a device to a sink, with all that the
              kernel does between them
 
-With --baseline, over 2 % more instructions than in that file are a failure. The
-kernels are those of the file, as long as Debian has them.`,
+With --baseline, over 2 % and over one more instruction than in that file are a
+failure. The kernels are those of the file, as long as Debian has them.`,
 		Example: "  culvert bench insn --kernel 6.12 --rows cost/culvert-cold\n" +
 			"  culvert bench insn --write-baseline insn.json\n  culvert bench insn --baseline insn.json",
 		Args: cli.UsageArgs(cobra.NoArgs),
