@@ -5,13 +5,13 @@ package doctor
 import (
 	"fmt"
 
-	"culvert/internal/host/udpsock"
+	"culvert/internal/host/procnet"
 )
 
 // checkSockets looks for processes other than server among those that have sockets at the SCION router's addresses. server is
 // the process that runs the router, 0 for none. Several processes may bind one address, and the kernel then distributes the
 // packets among them.
-func checkSockets(holders []udpsock.Holder, server int) []Finding {
+func checkSockets(holders []procnet.Holder, server int) []Finding {
 	const check = "sockets"
 	var found []Finding
 	reported := map[int]bool{}

@@ -13,25 +13,25 @@ import (
 	"syscall"
 	"testing"
 
-	"culvert/internal/host/udpsock"
+	"culvert/internal/host/procnet"
 )
 
 func TestCheckSockets(t *testing.T) {
 	at := netip.MustParseAddrPort("192.0.2.1:50000")
-	router := udpsock.Holder{Addr: at, PID: 7, Name: "router"}
+	router := procnet.Holder{Addr: at, PID: 7, Name: "router"}
 	for _, tt := range []struct {
 		name    string
-		holders []udpsock.Holder
+		holders []procnet.Holder
 		server  int
 		want    []want
 	}{
 		{"no process", nil, 0, []want{{OK, "no other process", ""}}},
-		{"culvert only", []udpsock.Holder{{Addr: at, PID: 8, Name: "culvert"}}, 8, []want{{OK, "as process 8", ""}}},
-		{"culvert and another process", []udpsock.Holder{router, {Addr: at, PID: 8, Name: "culvert"}}, 8,
+		{"culvert only", []procnet.Holder{{Addr: at, PID: 8, Name: "culvert"}}, 8, []want{{OK, "as process 8", ""}}},
+		{"culvert and another process", []procnet.Holder{router, {Addr: at, PID: 8, Name: "culvert"}}, 8,
 			[]want{{Fail, "192.0.2.1:50000 is in use by router (process 7)", "kill 7"}}},
-		{"one process at two addresses", []udpsock.Holder{router, router}, 0,
+		{"one process at two addresses", []procnet.Holder{router, router}, 0,
 			[]want{{Fail, "192.0.2.1:50000 is in use by router (process 7)", "kill 7"}}},
-		{"unknown process", []udpsock.Holder{{Addr: at}}, 0, []want{{Fail, "cannot be seen", "ss -ulpn"}}},
+		{"unknown process", []procnet.Holder{{Addr: at}}, 0, []want{{Fail, "cannot be seen", "ss -ulpn"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := checkSockets(tt.holders, tt.server)

@@ -12,12 +12,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"culvert/internal/config"
 	"culvert/internal/doctor"
 	"culvert/internal/testbed"
+	"culvert/internal/testbed/otherprocess"
 )
 
 // checkBed is a directory for files, in a namespace with interfaces ck0 and ck1, of which ck0 has 192.0.2.1.
@@ -180,47 +180,13 @@ func TestCheckMillion(t *testing.T) {
 	wantTexts(t, "errors", dir, Check(path).Errors(), []string{"DIR/million.toml:4:8: set many: DIR/many.txt:500001: \"10.15.66.640\" is no address"})
 }
 
-const listenAddress = "CULVERT_TEST_LISTEN"
-
-// TestListener listens until its input ends, when TestCheckAddressInUse starts it.
-func TestListener(t *testing.T) {
-	address := os.Getenv(listenAddress)
-	if address == "" {
-		return
-	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	fmt.Println(l.Addr())
-	_, _ = os.Stdin.Read(make([]byte, 1))
-}
-
 // TestCheckAddressInUse has another process listen where the file wants its metrics.
 func TestCheckAddressInUse(t *testing.T) {
 	dir, write := checkBed(t)
-	child := exec.Command(os.Args[0], "-test.run=^TestListener$")
-	child.Env = append(os.Environ(), listenAddress+"=192.0.2.1:9441")
-	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	in, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { in.Close(); _ = child.Wait() }()
-	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	pid, _, _ := otherprocess.Hold(t, "tcp", "192.0.2.1:9441")
 	path := write("used.toml", checkHead+"metrics = \"192.0.2.1:9441\"\n[filter]\n")
 	wantTexts(t, "errors", dir, Check(path).Errors(), []string{
-		fmt.Sprintf("DIR/used.toml:2:11: serving metrics on 192.0.2.1:9441: 192.0.2.1:9441 is in use by node.test (process %d)", child.Process.Pid)})
+		fmt.Sprintf("DIR/used.toml:2:11: serving metrics on 192.0.2.1:9441: 192.0.2.1:9441 is in use by node.test (process %d)", pid)})
 }
 
 // TestCheckNetfilter has a rule that forwarded packets would go past.

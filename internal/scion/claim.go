@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"culvert/internal/host/procnet"
 	"culvert/internal/host/udpsock"
 )
 
@@ -50,7 +51,7 @@ func checkSockets(r *Router, served int) error {
 	if err != nil {
 		return err
 	}
-	others = slices.DeleteFunc(others, func(h udpsock.Holder) bool { return h.PID != 0 && h.PID == served })
+	others = slices.DeleteFunc(others, func(h procnet.Holder) bool { return h.PID != 0 && h.PID == served })
 	if len(others) == 0 {
 		return nil
 	}

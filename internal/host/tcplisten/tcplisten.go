@@ -5,16 +5,14 @@
 package tcplisten
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
 
 	"culvert/internal/host/hostaddr"
-	"culvert/internal/host/udpsock"
+	"culvert/internal/host/procnet"
 )
 
 // stateListen is TCP_LISTEN of net/tcp_states.h.
@@ -45,7 +43,7 @@ func Check(address string, served int) error {
 	if err != nil || len(inodes) == 0 {
 		return err
 	}
-	for _, h := range udpsock.Holders(inodes) {
+	for _, h := range procnet.Holders(inodes) {
 		if served == 0 || h.PID != served {
 			return fmt.Errorf("%s is in use by %s: stop that ('ss -tlnp'), or use another port", address, h)
 		}
@@ -65,20 +63,14 @@ func nonlocal(a netip.Addr) bool {
 
 // listeners returns the addresses, by inode, of the sockets that keep another one from listening at an address.
 func listeners(at netip.AddrPort) (map[uint64]netip.AddrPort, error) {
+	sockets, err := procnet.Sockets("tcp")
+	if err != nil {
+		return nil, err
+	}
 	inodes := make(map[uint64]netip.AddrPort)
-	for _, name := range []string{"tcp", "tcp6"} {
-		// /proc/net is that of the process's first thread.
-		text, err := os.ReadFile("/proc/thread-self/net/" + name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // a kernel without IPv6
-		}
-		if err != nil {
-			return nil, fmt.Errorf("listing TCP sockets: %w", err)
-		}
-		for _, s := range udpsock.Parse(string(text)) {
-			if s.State == stateListen && s.Addr.Port() == at.Port() && meet(s.Addr.Addr(), at.Addr()) {
-				inodes[s.Inode] = s.Addr
-			}
+	for _, s := range sockets {
+		if s.State == stateListen && s.Addr.Port() == at.Port() && meet(s.Addr.Addr(), at.Addr()) {
+			inodes[s.Inode] = s.Addr
 		}
 	}
 	return inodes, nil
