@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the Debian package of bin/culvert for amd64, out/deb/culvert_VERSION_amd64.deb, and beside it the list of what is in the
-# binary: culvert_VERSION_amd64.cdx.json (CycloneDX). Two builds of one commit are the same to the byte.
+# binary: culvert_VERSION_amd64.cdx.json (CycloneDX). SOURCE_DATE_EPOCH is the time of the commit, not of the build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -25,7 +25,7 @@ outer() {
       { echo "test-deb: mmdebstrap could not make $base: check the network" >&2; exit 1; }
     mv "$base.new" "$base"
   fi
-  # The container is told its tools here: culvert makes the traffic too, in the place of a host outside.
+  # Changes the layout that a data plane has noted, for the step over a data plane of another layout. bin/culvert makes the traffic.
   CGO_ENABLED=0 go build -trimpath -o out/deb-test/otherlayout ./internal/testbed/otherlayout
   install -d "$root"
   mapfile -t groups < <(hierarchies)
@@ -137,9 +137,9 @@ network() {
 # after it has sent it.
 veth_losses() {
   inside sh -c '
-    for dev in eth1 eth2; do ethtool -S $dev; cat /sys/class/net/$dev/statistics/rx_dropped | sed s/^/rx_drops:/; done
+    for dev in eth1 eth2; do ethtool -S $dev; done
     for n in 1 2; do ip netns exec end$n ethtool -S e$n; done' |
-    awk -F : '/rx_queue_[0-9]+_drops|xdp_xmit_errors|^rx_drops/ { n += $2 } END { print n + 0 }'
+    awk -F : '/rx_queue_[0-9]+_drops|xdp_xmit_errors/ { n += $2 } END { print n + 0 }'
 }
 
 # load_on sends packets by eth1 to eth2 until load_off.

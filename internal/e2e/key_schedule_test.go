@@ -19,9 +19,10 @@ import (
 	"culvert/internal/lab"
 )
 
-// TestKeyScheduleUnderLoad rolls the forwarding key over by its schedule while packets with hop fields of both keys flow. The new key
-// begins while no process runs, and the process starts again, and reads a changed schedule, while both are valid. No packet under a valid key is lost. When the
-// old key ends, its packets are refused: by the fast path, and then by the slow path without a fast path.
+// TestKeyScheduleUnderLoad rolls the forwarding key over by its schedule while packets with hop fields of both keys flow. The new
+// key begins while no process runs. While both are valid, the process starts again, and reads a changed schedule. No packet under
+// a valid key is lost. When the old key ends, its packets are refused: by the slow path without a fast path, and then by the fast
+// path.
 func TestKeyScheduleUnderLoad(t *testing.T) {
 	r := &keyRoll{between: newBetween(t, lab.Options{Name: "ks"}), t: t}
 	master := []byte("next master key.")
@@ -156,13 +157,8 @@ func (r *keyRoll) refuse(by string) {
 // trickle sends packets of streams that the load does not send, so slowly that the slow path keeps up.
 func (r *keyRoll) trickle(streams ...*stream) {
 	r.t.Helper()
-	var fd int
-	check(r.t, r.from.Netns.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		return err
-	}))
+	fd := packetSocket(r.t, r.from)
 	defer unix.Close(fd)
-	check(r.t, unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: r.from.Index}))
 	for range 50 {
 		for _, s := range streams {
 			check(r.t, s.send(fd))

@@ -136,9 +136,14 @@ func blank(file string) (text string, secrets []string) {
 			i += end
 		case c == '"' || c == '\'':
 			end := stringEnd(file[i:])
-			b.WriteString(file[i : i+end])
+			if before := strings.TrimSpace(file[start:i]); isSecret(before) && !strings.ContainsAny(before, "=:") && !strings.HasSuffix(before, ".") { // without the equals sign
+				secrets = append(secrets, unquoted(file[i:i+end]))
+				b.WriteString(blanked)
+			} else {
+				b.WriteString(file[i : i+end])
+			}
 			i += end
-		case c == '=':
+		case c == '=' || c == ':': // outside strings TOML has a colon in times alone, behind an equals sign
 			key := file[start:i]
 			b.WriteByte(c)
 			i++
@@ -156,7 +161,8 @@ func blank(file string) (text string, secrets []string) {
 		default:
 			if c == '[' && strings.TrimSpace(file[start:i]) == "" {
 				if end := strings.IndexByte(file[i:], ']'); end > 0 {
-					inSecret = isSecret(strings.Trim(file[i:i+end], "[] \t"))
+					name := strings.Trim(file[i:i+end], "[] \t")
+					inSecret = name != "scion.key" && isSecret(name) // [[scion.key]] names files that hold keys
 				}
 			}
 			if c == '\n' || c == ',' || c == '{' {

@@ -72,17 +72,17 @@ func Write(ctx context.Context, w io.Writer, o Options) (missing []string, err e
 		a.run(ctx, strings.ReplaceAll(strings.ReplaceAll(verb, " --", "-"), " ", "-")+".txt", append([]string{o.Culvert}, strings.Fields(verb)...)...)
 	}
 	for name, command := range map[string]string{
-		"kernel.txt":     "uname -a",
-		"links.txt":      "ip -s -d link",
-		"addresses.txt":  "ip address",
-		"rules.txt":      "ip rule",
-		"neighbors.txt":  "ip neighbor",
-		"unit.txt":       "systemctl status --no-pager --full culvert.service culvert@*.service",
-		"log.txt":        "journalctl --no-pager -o short-iso-precise -n 20000 -u culvert.service -u culvert@*.service",
-		"package.txt":    "dpkg-query -W culvert libpcap0.8* systemd",
-		"interrupts.txt": "cat /proc/interrupts",
-		"memory.txt":     "cat /proc/meminfo",
-		"limits.txt":     "cat /sys/fs/cgroup/system.slice/culvert.service/memory.current",
+		"kernel.txt":      "uname -a",
+		"links.txt":       "ip -s -d link",
+		"addresses.txt":   "ip address",
+		"rules.txt":       "ip rule",
+		"neighbors.txt":   "ip neighbor",
+		"unit.txt":        "systemctl status --no-pager --full culvert.service culvert@*.service",
+		"log.txt":         "journalctl --no-pager -o short-iso-precise -n 20000 -u culvert.service -u culvert@*.service",
+		"package.txt":     "dpkg-query -W culvert libpcap0.8* systemd",
+		"interrupts.txt":  "cat /proc/interrupts",
+		"memory.txt":      "cat /proc/meminfo",
+		"unit-memory.txt": "cat /sys/fs/cgroup/system.slice/culvert.service/memory.current",
 	} {
 		a.run(ctx, name, strings.Fields(command)...)
 	}
@@ -207,6 +207,14 @@ func (a *archive) named(path, text string) (files []string) {
 	if scion, ok := tree["scion"].(map[string]any); ok {
 		if file, ok := scion["config"].(string); ok {
 			files = append(files, at(file))
+		}
+		keys, _ := scion["key"].([]any)
+		for _, k := range keys {
+			if table, ok := k.(map[string]any); ok {
+				if file, ok := table["file"].(string); ok {
+					a.readSecret(at(file))
+				}
+			}
 		}
 	}
 	return files

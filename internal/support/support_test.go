@@ -37,6 +37,12 @@ func TestBlank(t *testing.T) {
 		{`password = "S3\"CRET S3CRET"`, `password = "(blanked)"`},
 		{"# password = \"S3CRET\"\n#seed='S3CRET'\nasn = 1", "# password = \"(blanked)\"\n#seed=\"(blanked)\"\nasn = 1"},
 		{"[secrets]\nanything = \"S3CRET\"\n[lb]\nasn = 1", "[secrets]\nanything = \"(blanked)\"\n[lb]\nasn = 1"},
+		{"[lb]\nseed: \"S3CRET\"\n", "[lb]\nseed: \"(blanked)\"\n"},         // no TOML
+		{"password \"S3CRET\"\nasn = 1", "password \"(blanked)\"\nasn = 1"}, // no TOML
+		{
+			"[[scion.key]]\nfile = \"2026.key\"\nnot_after = 2027-01-08T00:00:00Z\n",
+			"[[scion.key]]\nfile = \"2026.key\"\nnot_after = 2027-01-08T00:00:00Z\n",
+		},
 		{"password_file = \"bgp.secret\"\nconfig_dir = \"/etc/scion\"", "password_file = \"bgp.secret\"\nconfig_dir = \"/etc/scion\""},
 		{"expression = \"host a = b # password\"\n", "expression = \"host a = b # password\"\n"},
 	} {
@@ -91,6 +97,9 @@ func TestArchive(t *testing.T) {
 	write("culvert.toml", `interfaces = ["eth1"]
 [scion]
 config = "scion/br.toml"
+[[scion.key]]
+file = "2026.key"
+not_after = 2027-01-08T00:00:00Z
 [lb]
 seed = "seed-in-the-file"
 [[lb.bgp.neighbor]]
@@ -104,12 +113,13 @@ password_file = "bgp.secret"
 	write("bgp.secret", "password-in-a-file\n")
 	write("scion/br.toml", "[general]\nid = \"br1\"\nconfig_dir = \"/etc/scion\"\n[api]\ntoken = \"token-of-the-router\"\n")
 	write("scion/keys/master0.key", "key-of-the-as")
+	write("2026.key", "key-of-the-schedule\n")
 	elsewhere := write("elsewhere/edge.toml", "name = \"edge\"\nlb.seed = \"seed-of-another-process\"\n")
 	seed := write("lb-seed", "seed-of-this-machine\n")
 	culvert := write("culvert", fmt.Sprintf(`#!/bin/sh
 case $1 in
 status) echo '{"routers":[{"config":{"file":"%s"}}]}' ;;
-doctor) echo "FAIL password-in-a-file is wrong, and so are seed-of-this-machine and password-of-a-neighbor"; exit 1 ;;
+doctor) echo "FAIL password-in-a-file is wrong, and so are seed-of-this-machine and key-of-the-schedule"; exit 1 ;;
 key) exit 1 ;;
 *) echo "$*" ;;
 esac
@@ -130,7 +140,7 @@ esac
 	for name, text := range files {
 		for _, secret := range []string{
 			"seed-in-the-file", "password-of-a-neighbor", "password-of-a-drop-in", "password-in-a-file", "token-of-the-router",
-			"key-of-the-as", "seed-of-another-process", "seed-of-this-machine",
+			"key-of-the-as", "key-of-the-schedule", "seed-of-another-process", "seed-of-this-machine",
 		} {
 			if strings.Contains(text, secret) {
 				t.Errorf("%s has %s", name, secret)
@@ -139,7 +149,7 @@ esac
 	}
 	for name, want := range map[string]string{
 		"README": "key-list.txt: 'culvert key list' says nothing: exit status 1\n",
-		"configuration" + filepath.Join(dir, "culvert.toml"):        `password_file = "bgp.secret"`,
+		"configuration" + filepath.Join(dir, "culvert.toml"):        "file = \"2026.key\"\nnot_after = 2027-01-08T00:00:00Z\n",
 		"configuration" + filepath.Join(dir, "culvert.d/more.toml"): "192.0.2.252",
 		"configuration" + filepath.Join(dir, "scion/br.toml"):       `id = "br1"`,
 		"configuration" + elsewhere:                                 `name = "edge"`,
