@@ -2,6 +2,7 @@
 #ifndef CULVERT_SCION_MAC_H
 #define CULVERT_SCION_MAC_H
 
+#include "core/clock.h"
 #include "core/fence.h"
 
 #include "aes.h"
@@ -77,7 +78,7 @@ static __always_inline bool hop_verify_under(__u32 index, const struct hop_mac *
 	 * then.
 	 */
 	id = *(volatile __u64 *)&key->id;
-	if (!id || recent < key->not_before || recent >= key->not_after)
+	if (!id || recent < key->not_before || wall_past(key->not_after, recent))
 		return false;
 	if (cached && id == e->key_id)
 		return true;

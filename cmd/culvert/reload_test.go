@@ -138,7 +138,7 @@ func TestReloadRefused(t *testing.T) {
 		{"a rule made by hand", strings.Replace(good, "'r'", "'hand'", 1), "hand", 0},
 		{"another name", "name = 'b'\n" + good, "the data plane would be b instead of culvert", 1},
 		{"another mode", "mode = 'generic'\n" + good, "the kernel cannot change that while packets flow", 1},
-		{"an address in use", "metrics = '127.0.0.1:9442'\n" + good, "address already in use", 1},
+		{"an address in use", "metrics = '127.0.0.1:9442'\n" + good, "127.0.0.1:9442 is in use by culvert.test", 1},
 		{"an address that is not here", "metrics = '198.51.100.7:1'\n" + good, "198.51.100.7:1", 1},
 		{"no file", "", "", 0},
 	} {
@@ -162,7 +162,7 @@ func TestReloadRefused(t *testing.T) {
 			t.Errorf(tt.name+": the filter is now\n%s\nand was\n%s", after, before)
 		}
 		b.expect(0, "NOT RELOADED", "status")
-		if _, stdout, _ := culvert(t, "doctor"); !strings.Contains(stdout, "the last reload was refused") {
+		if _, stdout, _ := culvert(t, "doctor"); !strings.Contains(stdout, "the last reload failed") {
 			t.Errorf(tt.name+": doctor says\n%s", stdout)
 		}
 		if held != nil {
@@ -200,7 +200,7 @@ func TestReloadConfirm(t *testing.T) {
 	b.eventually("filter of culvert on ft0 ", "filter list")
 	b.expect(0, "DIFFERS", "status")
 	p.waitFor(t, "nobody has kept the configuration in time")
-	b.eventually("NOT RELOADED", "status")
+	b.eventually("WENT BACK", "status")
 	b.expect(0, "nobody has kept the configuration in time", "status")
 	b.expect(1, "nothing to keep", "reload", "--keep")
 
@@ -329,6 +329,7 @@ func TestReloadWhich(t *testing.T) {
 	b.expect(0, "a@1: "+one, "reload", "--on", "a@1")
 	b.expect(2, "--keep goes alone", "reload", "--keep", "--dry-run")
 	b.expect(2, "--confirm needs a time", "reload", "--confirm", "0")
+	b.expect(2, "there is nothing to confirm", "reload", "--confirm", "1s", "--dry-run")
 }
 
 // TestReloadsAtOnce has several commands ask for a reload at once: each is carried out or refused, and what is in force is whole.

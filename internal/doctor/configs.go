@@ -15,6 +15,8 @@ type Config struct {
 	Differs []string
 	// Refused is the error of the last reload, "" if it was no failure.
 	Refused string
+	// NotKept says that the last configuration went back to the one before, since nobody kept it in time.
+	NotKept bool
 	// Trial says that the configuration goes back to the one before unless somebody keeps it.
 	Trial bool
 }
@@ -27,11 +29,12 @@ func checkConfigs(all []Config) (found []Finding) {
 		if c.Trial {
 			add(Warn, "the configuration goes back to the one before unless somebody keeps it", "culvert reload --on "+c.Router+" --keep")
 		}
-		if c.Refused != "" {
-			add(Fail, "the last reload was refused, and what was in force goes on: "+c.Refused, "culvert check -c "+c.File)
-			continue
-		}
-		if len(c.Differs) > 0 {
+		switch {
+		case c.Refused != "":
+			add(Fail, "the last reload failed: "+c.Refused, "culvert check -c "+c.File)
+		case c.NotKept:
+			add(Warn, "nobody has kept the last configuration in time, and the one before is in force again", "culvert reload --on "+c.Router)
+		case len(c.Differs) > 0:
 			add(Warn, fmt.Sprintf("what is in force differs from the files: changed since they were read: %s", strings.Join(c.Differs, ", ")),
 				"culvert reload --on "+c.Router)
 		}

@@ -17,7 +17,11 @@ func TestConfigs(t *testing.T) {
 		}}},
 		{"refused", Config{Router: "edge", File: "e.toml", Differs: []string{"e.toml"}, Refused: "e.toml:3:1: no"}, []Finding{{
 			Status: Fail, Check: "configuration", Command: "culvert check -c e.toml",
-			Finding: "data plane edge: the last reload was refused, and what was in force goes on: e.toml:3:1: no",
+			Finding: "data plane edge: the last reload failed: e.toml:3:1: no",
+		}}},
+		{"not kept", Config{Router: "edge", File: "e.toml", Differs: []string{"e.toml"}, NotKept: true}, []Finding{{
+			Status: Warn, Check: "configuration", Command: "culvert reload --on edge",
+			Finding: "data plane edge: nobody has kept the last configuration in time, and the one before is in force again",
 		}}},
 		{"on trial", Config{Router: "edge", Trial: true}, []Finding{{
 			Status: Warn, Check: "configuration", Command: "culvert reload --on edge --keep",

@@ -115,7 +115,7 @@ func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
 		p.log.Warn("'culvert reload' does not find this process", "err", err)
 		return &work
 	}
-	serving := Serving{Name: p.up.name, NetNS: here.Inode, PID: os.Getpid(), File: p.up.file.Path}
+	serving := Serving{Name: p.up.name, NetNS: here.Inode, PID: os.Getpid(), File: absolute(p.up.file.Path)}
 	l, err := listenControl(socketPaths(here.Inode, p.up.name))
 	if err != nil {
 		p.log.Warn("'culvert reload' does not find this process; SIGHUP has it read its configuration again", "err", err)
@@ -130,6 +130,11 @@ func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
 		decode.DisallowUnknownFields()
 		if err := decode.Decode(&request); err != nil {
 			writeJSON(w, http.StatusBadRequest, refused(fmt.Errorf("reading the request: %w", err)))
+			return
+		}
+		// Only the client bounds how long a reload takes.
+		if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
+			writeJSON(w, http.StatusInternalServerError, refused(fmt.Errorf("waiting for the reload: %w", err)))
 			return
 		}
 		select {

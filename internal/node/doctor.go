@@ -196,10 +196,14 @@ func addConfig(o *doctor.Options, inst *datapath.Instance) {
 		return // what keeps it from being read keeps the stages' states too, which is reported
 	}
 	c := doctor.Config{Router: inst.Name(), File: s.File, Differs: s.Differs(), Trial: s.Until != nil}
-	if s.Reload != nil && !s.Reload.OK {
+	switch {
+	case s.Reload == nil || s.Reload.OK:
+	case s.Reload.NotKept:
+		c.NotKept = true
+	default:
 		c.Refused = s.Reload.Error
 	}
-	if len(c.Differs) > 0 || c.Refused != "" || c.Trial {
+	if len(c.Differs) > 0 || c.Refused != "" || c.NotKept || c.Trial {
 		o.Configs = append(o.Configs, c)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,7 +28,9 @@ type process struct {
 	// level is that of log.
 	level *slog.LevelVar
 
-	up      *up
+	up *up
+	// now is up, for the goroutines of keepers.
+	now     atomic.Pointer[up]
 	states  *stageStates
 	metrics *metricsServer
 	// exported has the process's own metrics.
@@ -48,6 +51,7 @@ func newProcess(u *up, read func() (stage.File, error), e *exported, log *slog.L
 		read: read, exported: e, log: log, level: level, up: u, ended: make(chan *server), failed: make(chan error, 1), calls: make(chan *call),
 		watch: newWatch(log),
 	}
+	p.now.Store(u)
 	p.metrics = &metricsServer{failed: p.fail, process: e, logError: log.Error}
 	p.metrics.show(u.inst)
 	return p
@@ -204,7 +208,7 @@ func (p *process) beginKeepers(ctx context.Context) {
 	if p.up.inst == nil {
 		return
 	}
-	inst, follower := p.up.inst, p.up.follower(p.log)
+	inst, follower := p.up.inst, p.follower()
 	for _, do := range []func() error{
 		func() error { return refresh(ctx, inst, p.watch.refresh, p.log) },
 		func() error { return followPorts(ctx, follower, p.watch.ports) },
@@ -266,20 +270,20 @@ func refresh(ctx context.Context, inst *datapath.Instance, turns *pulse.Pulse, l
 	}
 }
 
-// follower returns the follower of the data plane with the settings of the file.
-func (u *up) follower(log *slog.Logger) *follower {
-	f := &follower{inst: u.inst, log: log, detached: u.file.Node.Detached}
+// follower returns the follower of the data plane with the settings of the configuration in force.
+func (p *process) follower() *follower {
+	f := &follower{inst: p.up.inst, log: p.log, detached: p.up.file.Node.Detached}
 	f.restore = func() (err error) {
-		for _, p := range u.prepared {
-			if r, ok := p.(stage.Restorer); ok {
-				err = errors.Join(err, r.Restore(u.inst))
+		for _, prepared := range p.now.Load().prepared {
+			if r, ok := prepared.(stage.Restorer); ok {
+				err = errors.Join(err, r.Restore(f.inst))
 			}
 		}
 		return err
 	}
 	f.checkPort = func(name string) error {
-		for _, p := range u.plans {
-			if c, ok := p.(stage.PortChecker); ok {
+		for _, plan := range p.now.Load().plans {
+			if c, ok := plan.(stage.PortChecker); ok {
 				if err := c.CheckPort(name); err != nil {
 					return err
 				}

@@ -74,11 +74,12 @@ func (p *process) triedAgain(plans []stage.Plan) (lines []string) {
 
 // candidate reads the configuration again, and checks it as a start does. It touches nothing.
 func (p *process) candidate(note func(error)) (*up, error) {
+	at := time.Now()
 	f, err := p.read()
 	if err != nil {
 		return nil, err
 	}
-	next := &up{file: f, name: f.Node.Name}
+	next := &up{file: f, name: f.Node.Name, readAt: at}
 	if next.plans, err = next.plan(); err != nil {
 		return nil, err
 	}
@@ -96,10 +97,12 @@ func (p *process) check(next *up, note func(error)) error {
 	if err := idleWorkers(next.file.Node); err != nil {
 		note(err)
 	}
-	if p.up.inst == nil {
-		return next.checkHost(true, os.Getpid(), note)
-	}
 	var errs config.Errors
+	errs.Add(checkMetrics(next.file.Node, os.Getpid()))
+	if p.up.inst == nil {
+		errs.Add(next.checkHost(true, os.Getpid(), note))
+		return errs.Err()
+	}
 	errs.Add(next.checkPlans(p.up.inst))
 	errs.Add(next.checkHost(true, os.Getpid(), note))
 	problems, _ := datapath.Check(next.options(true), p.up.inst)
@@ -258,6 +261,7 @@ func (p *process) succeed(ctx context.Context, next *up, goOn []*server, loaded 
 			p.close(s.Prepared)
 		}
 	}
+	p.now.Store(next)
 	if !loaded && former.file.Node.Detached != next.file.Node.Detached {
 		p.endKeepers()
 		p.beginKeepers(ctx)
@@ -273,6 +277,7 @@ func (p *process) succeed(ctx context.Context, next *up, goOn []*server, loaded 
 		servers = append(servers, p.serve(ctx, prepared))
 	}
 	p.servers = servers
+	p.watch.only(servers)
 	if loaded {
 		p.metrics.show(next.inst)
 		former.inst.Close()

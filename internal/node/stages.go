@@ -5,6 +5,7 @@ package node
 import (
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -89,7 +90,7 @@ func (s *stageStates) write(changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := s.inst.ID() // of any generation
-	if id == 0 || !changed && id == s.plane {
+	if id == 0 || !changed && !s.failed && id == s.plane {
 		return
 	}
 	err := errors.Join(s.writer.Write(id, datapath.ProcessState{Stages: s.states, Detached: s.detached}), s.config.Write(id, s.inForce))
@@ -130,7 +131,7 @@ func (s *stageStates) succeed(u *up, goOn []*server) {
 
 // reloaded publishes the outcome of a reload. u is what is in force after it.
 func (s *stageStates) reloaded(u *up, err error) {
-	r := inforce.Reload{At: time.Now(), OK: err == nil}
+	r := inforce.Reload{At: time.Now(), OK: err == nil, NotKept: errors.Is(err, errNotKept)}
 	if err != nil {
 		r.Error = config.All(err)[0].Error()
 	}
@@ -152,5 +153,13 @@ func (s *stageStates) until(at *time.Time) {
 
 // inForce returns the state of the configuration, which was just read.
 func (u *up) inForce() inforce.State {
-	return inforce.State{File: u.file.Path, DropIns: len(u.file.Node.Files) > 0, ReadAt: u.readAt, Read: u.stamps}
+	return inforce.State{File: absolute(u.file.Path), DropIns: len(u.file.Node.Files) > 0, ReadAt: u.readAt, Read: u.stamps}
+}
+
+// absolute returns a path that commands in other directories can use.
+func absolute(path string) string {
+	if a, err := filepath.Abs(path); err == nil {
+		return a
+	}
+	return path
 }

@@ -5,6 +5,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"culvert/internal/config"
@@ -17,6 +18,8 @@ type trial struct {
 	until time.Time
 	timer *time.Timer
 	back  earlier
+	// failed is the last error of going back, "" for none.
+	failed string
 }
 
 // earlier is a configuration that was in force. Its plans keep what the files had then.
@@ -77,10 +80,12 @@ func (p *process) keep() (*Reloaded, error) {
 // errNotKept says why the files differ from what is in force after a trial.
 var errNotKept = errors.New("nobody has kept the configuration in time ('culvert reload --keep'), and the one before is in force again")
 
+// backPeriod is the time between two attempts to go back.
+const backPeriod = 5 * time.Second
+
 // goBack brings the last configuration that needs no confirmation into force again.
 func (p *process) goBack(ctx context.Context) {
 	back := p.trial.back
-	p.endTrial()
 	next := &up{file: back.file, plans: back.plans, name: p.up.name, stamps: back.stamps, readAt: back.readAt}
 	err := next.place()
 	if err == nil {
@@ -90,12 +95,17 @@ func (p *process) goBack(ctx context.Context) {
 		_, err = p.apply(ctx, next)
 	}
 	if err != nil {
+		err = fmt.Errorf("nobody has kept the configuration in time, and going back to the one before failed, which is tried again: %w",
+			config.All(err)[0])
 		p.reloaded(err)
-		for _, one := range config.All(err) {
-			p.log.Error("nobody has kept the configuration in time, and going back to the one before failed: it stays", "err", one)
+		if text := err.Error(); text != p.trial.failed {
+			p.trial.failed = text
+			p.log.Error(text)
 		}
+		p.trial.timer.Reset(backPeriod)
 		return
 	}
+	p.endTrial()
 	p.reloaded(errNotKept) // what the file says is not in force
 	p.log.Warn("nobody has kept the configuration in time: the one before is in force again, and the file differs from it",
 		"file", p.up.file.Path)

@@ -77,7 +77,10 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 
 // plan returns the plans of all stages that the file turns on, and notes what the files were like.
 func (u *up) plan() (plans []stage.Plan, err error) {
-	u.readAt, u.stamps = time.Now(), filestamp.All(files(u.file))
+	if u.readAt.IsZero() {
+		u.readAt = time.Now()
+	}
+	u.stamps = filestamp.All(files(u.file), u.readAt)
 	for _, s := range stages.All() {
 		p, err := s.Plan(u.file)
 		if err != nil {
@@ -87,7 +90,7 @@ func (u *up) plan() (plans []stage.Plan, err error) {
 			plans = append(plans, p)
 		}
 		if r, ok := p.(stage.Reader); ok {
-			u.stamps = append(u.stamps, filestamp.All(r.Files())...)
+			u.stamps = append(u.stamps, filestamp.All(r.Files(), u.readAt)...)
 		}
 	}
 	return plans, nil

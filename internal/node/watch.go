@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/pins"
 	"culvert/internal/host/pulse"
 	"culvert/internal/host/systemd"
 	"culvert/internal/stage"
@@ -19,9 +21,10 @@ import (
 const (
 	// watchPeriod is the time between two looks at a process. Its start is over at most so long after packets flow.
 	watchPeriod = 250 * time.Millisecond
-	// keepersWithin bounds the turns of the loops that keep an instance in step, which come each second.
-	keepersWithin = 15 * time.Second
-	// startExtension is how much time a start asks for, each time that it has made progress.
+	// keepersWithin bounds the turns of the loops that keep an instance in step, which come each second, unless another command
+	// holds the edit lock.
+	keepersWithin = pins.LockWait + 15*time.Second
+	// startExtension is how much time a start asks for, as long as its loops turn.
 	startExtension = 30 * time.Second
 )
 
@@ -58,6 +61,17 @@ func (w *watch) serves(p stage.Prepared) {
 	delete(w.served, p.Name())
 	if watched, ok := p.(stage.Watched); ok {
 		w.served[p.Name()] = watched
+	}
+}
+
+// only forgets all stages but these, which are served.
+func (w *watch) only(servers []*server) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.served {
+		if !slices.ContainsFunc(servers, func(s *server) bool { return s.Name() == name }) {
+			delete(w.served, name)
+		}
 	}
 }
 

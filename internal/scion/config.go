@@ -31,6 +31,8 @@ type Router struct {
 	// Keys are the forwarding keys, in the order in which they begin to be valid. Without a schedule there is one, derived from
 	// keys/master0.key, or none if there is no such file, which only LoadTopologyOnly permits.
 	Keys []keyring.Key
+	// keysLoaded says that none of them is missing.
+	keysLoaded bool
 
 	// fields names, for each of Datapath.Links, the topology field that holds its local address.
 	fields []string

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"time"
 
@@ -35,9 +36,16 @@ func (r *Router) Scheduled() bool { return len(r.schedule) > 0 }
 
 // loadKeys reads the AS master keys and derives the forwarding keys from them: those of the schedule or, without one, the first of
 // the router's own directory. With need set it is an error if files of that directory are missing.
+//
+// A router keeps the keys that it has once had: a configuration that comes back has those of its time.
 func (r *Router) loadKeys(need bool) error {
+	if r.keysLoaded {
+		return nil
+	}
 	if r.Scheduled() {
-		return r.loadSchedule()
+		err := r.loadSchedule()
+		r.keysLoaded = err == nil
+		return err
 	}
 	path0, path1 := r.keyPaths()
 	key0, err := readKey(path0, r.Path, need)
@@ -51,6 +59,7 @@ func (r *Router) loadKeys(need bool) error {
 	if key0 != nil {
 		r.Keys = []keyring.Key{derive(key0)}
 	}
+	r.keysLoaded = need
 	return nil
 }
 
@@ -158,22 +167,26 @@ func instant(value any) (at time.Time, err error) {
 	if at.Before(time.Unix(0, 0)) {
 		return at, fmt.Errorf("%s is before 1970", keyring.Text(at))
 	}
+	if at.After(time.Unix(0, math.MaxInt64)) { // the programs count nanoseconds
+		return at, fmt.Errorf("%s is after 2262: leave it out for a key without a bound", keyring.Text(at))
+	}
 	return at.UTC(), nil
 }
 
 // readTimes sets the span.
 func (k *KeyTable) readTimes() error {
 	var errs config.Errors
-	for field, t := range map[string]struct {
+	for _, t := range []struct {
+		field string
 		value any
 		to    *time.Time
 	}{
-		keyring.FieldNotBefore: {k.NotBefore, &k.span.NotBefore},
-		keyring.FieldNotAfter:  {k.NotAfter, &k.span.NotAfter},
+		{keyring.FieldNotBefore, k.NotBefore, &k.span.NotBefore},
+		{keyring.FieldNotAfter, k.NotAfter, &k.span.NotAfter},
 	} {
 		at, err := instant(t.value)
 		if err != nil {
-			errs.Add(k.Locate(field, fmt.Errorf("scion.key.%s: %w", field, err)))
+			errs.Add(k.Locate(t.field, fmt.Errorf("scion.key.%s: %w", t.field, err)))
 		}
 		*t.to = at
 	}

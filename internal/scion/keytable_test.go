@@ -119,6 +119,7 @@ func TestScheduleErrors(t *testing.T) {
 		{"a date", key("a", "", "2026-12-05"), `:5:13: scion.key.not_after: 2026-12-05 is no time: write it as 2026-12-01T00:00:00Z`},
 		{"no time", key("a", "", `"soon"`), `:5:13: scion.key.not_after: "soon" is no time: write it as 2026-12-01T00:00:00Z`},
 		{"a number", key("a", "", "5"), ":5:13: scion.key.not_after: 5 is no time"},
+		{"after 2262", key("a", "", "9999-12-31T23:59:59Z"), ":5:13: scion.key.not_after: 9999-12-31T23:59:59Z is after 2262"},
 		{"before 1970", key("a", "1969-12-31T23:59:59Z", ""), ":5:14: scion.key.not_before: 1969-12-31T23:59:59Z is before 1970"},
 		{"end before the beginning", key("a", "2026-12-05T00:00:00Z", "2026-12-04T00:00:00Z"), ":6:13: key DIR/a.key: not_after = 2026-12-04T00:00:00Z is not after"},
 		{"a gap", key("a", "", "2026-12-05T00:00:00Z") + key("b", "2026-12-06T00:00:00Z", ""),
@@ -138,5 +139,29 @@ func TestScheduleErrors(t *testing.T) {
 		if !strings.HasPrefix(got, "DIR/culvert.toml"+c.want) || strings.Contains(got, "\n") {
 			t.Errorf("%s: %s\nwant DIR/culvert.toml%s", c.name, got, c.want)
 		}
+	}
+}
+
+// TestKeysStay changes a key file after a configuration was read. That configuration keeps the key that it was read with, so that it
+// can come back.
+func TestKeysStay(t *testing.T) {
+	dir := keyFiles(t)
+	r, err := LoadTopologyOnly(filepath.Join(dir, "br.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.loadKeys(true); err != nil {
+		t.Fatal(err)
+	}
+	before := r.Keys[0].ID
+	if err := os.WriteFile(filepath.Join(dir, "keys", "master0.key"), []byte("AAECAwQFBgcICQoLDA0ODw=="), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.loadKeys(true); err != nil || r.Keys[0].ID != before {
+		t.Errorf("key %s, was %s: %v", r.Keys[0].ID, before, err)
+	}
+	fresh, err := LoadTopologyOnly(r.Path)
+	if err != nil || fresh.Keys[0].ID == before {
+		t.Errorf("a configuration that is read now has the key of before: %v", err)
 	}
 }

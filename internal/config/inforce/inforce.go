@@ -35,6 +35,8 @@ type Reload struct {
 	OK bool      `json:"ok"`
 	// Error says in one line why it was refused.
 	Error string `json:"error,omitempty"`
+	// NotKept says that it was in force, and that nobody kept it in time.
+	NotKept bool `json:"not_kept,omitempty"`
 }
 
 // Differs returns the paths of files that have changed since they were read, and of drop-ins that have been added.

@@ -7,6 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
+	"path/filepath"
+	"time"
 )
 
 // hashed is the size up to which a file's content counts, so that a file which was only touched counts as unchanged.
@@ -22,8 +24,11 @@ type Stamp struct {
 	Hash string `json:"hash,omitempty"`
 }
 
-// Of returns the present stamp of a file.
+// Of returns the present stamp of a file, with its absolute path.
 func Of(path string) Stamp {
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
 	s := stat(path)
 	if s.Modified != 0 && s.Size <= hashed {
 		s.Hash = hash(path)
@@ -31,10 +36,15 @@ func Of(path string) Stamp {
 	return s
 }
 
-// All returns the stamps of several files.
-func All(paths []string) (all []Stamp) {
+// All returns the stamps of several files that were read since a time. One that has changed since then may have had another content
+// when it was read, and counts as changed.
+func All(paths []string, since time.Time) (all []Stamp) {
 	for _, p := range paths {
-		all = append(all, Of(p))
+		s := Of(p)
+		if at := time.Unix(0, s.Modified); !at.Before(since) && !at.After(time.Now()) {
+			s.Size, s.Hash = -1, ""
+		}
+		all = append(all, s)
 	}
 	return all
 }

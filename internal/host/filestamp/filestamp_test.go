@@ -52,6 +52,31 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+// TestChangedWhileRead has a file that changes after the time since which it was read, and before its stamp was taken.
+func TestChangedWhileRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for _, tt := range []struct {
+		name     string
+		modified time.Time
+		want     bool
+	}{
+		{"before", now.Add(-time.Minute), false},
+		{"while it was read", now.Add(-time.Second), true},
+		{"by a clock that is ahead", now.Add(time.Hour), false},
+	} {
+		if err := os.Chtimes(path, tt.modified, tt.modified); err != nil {
+			t.Fatal(err)
+		}
+		if got := All([]string{path}, now.Add(-2*time.Second))[0].Changed(); got != tt.want {
+			t.Errorf("modified %s: changed: %t", tt.name, got)
+		}
+	}
+}
+
 func firstError(all ...error) error {
 	for _, err := range all {
 		if err != nil {

@@ -81,6 +81,7 @@ func (e *Endpoint) Serve(ctx context.Context, h http.Handler, what string, goesO
 	})
 	select {
 	case <-e.done:
+		e.cancel() // nobody takes it over
 		return e.err
 	case <-ctx.Done():
 	}

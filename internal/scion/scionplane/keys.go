@@ -67,8 +67,8 @@ func (p Plane) addKey(index int, k bpfobj.PipelineAesCmacKey) error {
 	return p.updateOwnKeyLimits(-1)
 }
 
-// ReplaceKey loads the key from the router's files, unless it is loaded already. It replaces the key that an earlier
-// process loaded from the files, or goes to a free index if there is none. Keys that were loaded by hand stay. If an index
+// ReplaceKey loads the key from the router's files, unless it is loaded already. It replaces the key that was loaded from the
+// files before, by this process or an earlier one, or goes to a free index if there is none. Keys that were loaded by hand stay. If an index
 // is free, hop fields of both keys are valid while one replaces the other.
 func (p Plane) ReplaceKey(key Key) error {
 	loaded, err := p.keyIDs()
@@ -76,9 +76,13 @@ func (p Plane) ReplaceKey(key Key) error {
 		return err
 	}
 	free := slices.Index(loaded, 0)
+	own := p.slowPathKey() // since the files were read last, in this generation
+	if part := datapath.PartOf[*Part](p.Instance); own == 0 && part != nil {
+		own = part.formerKey
+	}
 	former := -1
-	if part := datapath.PartOf[*Part](p.Instance); part != nil && part.formerKey != 0 {
-		former = slices.Index(loaded, part.formerKey)
+	if own != 0 {
+		former = slices.Index(loaded, own)
 	}
 	switch {
 	case former < 0 && free < 0:

@@ -43,6 +43,7 @@ const (
 	macVarScionServicesOn       = "scion_services_on"
 	macVarScionSkipMac          = "scion_skip_mac"
 	macVarScionUseFib           = "scion_use_fib"
+	macVarTaiOffsetNs           = "tai_offset_ns"
 )
 
 // loadMac returns the embedded CollectionSpec for mac.
@@ -126,6 +127,7 @@ type macVariableSpecs struct {
 	ScionServicesOn       *ebpf.VariableSpec `ebpf:"scion_services_on"`
 	ScionSkipMac          *ebpf.VariableSpec `ebpf:"scion_skip_mac"`
 	ScionUseFib           *ebpf.VariableSpec `ebpf:"scion_use_fib"`
+	TaiOffsetNs           *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 }
 
 // macObjects contains all objects after they have been loaded into the kernel.
@@ -197,6 +199,7 @@ type macVariables struct {
 	ScionServicesOn       *ebpf.Variable `ebpf:"scion_services_on"`
 	ScionSkipMac          *ebpf.Variable `ebpf:"scion_skip_mac"`
 	ScionUseFib           *ebpf.Variable `ebpf:"scion_use_fib"`
+	TaiOffsetNs           *ebpf.Variable `ebpf:"tai_offset_ns"`
 }
 
 // macPrograms contains all programs after they have been loaded into the kernel.

@@ -3,9 +3,11 @@
 package scionplane_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
+	"culvert/internal/datapath"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/testbed"
@@ -76,5 +78,29 @@ func TestReplaceKey(t *testing.T) {
 	keys, err := inst.Keys()
 	if err != nil || !slices.Equal([]int{keys[0].Index, keys[1].Index}, []int{0, 1}) {
 		t.Errorf("keys %v, %v", keys, err)
+	}
+}
+
+// TestReplaceKeyWhileRunning has one process read files with another key twice. Each replaces the one before.
+func TestReplaceKeyWhileRunning(t *testing.T) {
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	inst := scionbed.Attach(t, scionbed.Config(1), "v0")
+	for _, own := range []scionplane.Key{{1}, {2}, {3}} {
+		err := inst.Recommit(func(h *datapath.Instance) error {
+			router := scionplane.Of(h)
+			return errors.Join(router.UseKey(own), router.SetSlowPathKey(own))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := inst.KeyIDs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded := slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool { return id == 0 })
+		if !slices.Equal(loaded, []uint64{scionplane.RawKeyID(own)}) {
+			t.Errorf("keys %x after the files had %x", ids, scionplane.RawKeyID(own))
+		}
 	}
 }

@@ -39,8 +39,11 @@ func (c *Config) lines(now time.Time) (lines []string) {
 	if c.Until != nil {
 		lines = append(lines, fmt.Sprintf("  configuration  goes back to the one before in %.0f s: to keep it, culvert reload --keep", max(c.Until.Sub(now).Seconds(), 0)))
 	}
-	refused := c.Reload != nil && !c.Reload.OK
-	if refused {
+	refused := c.Reload != nil && !c.Reload.OK && !c.Reload.NotKept
+	switch {
+	case c.Reload != nil && c.Reload.NotKept:
+		lines = append(lines, fmt.Sprintf("  configuration  WENT BACK %s: %s", text.Ago(now.Sub(c.Reload.At)), c.Reload.Error))
+	case refused:
 		lines = append(lines, fmt.Sprintf("  configuration  NOT RELOADED %s: %s", text.Ago(now.Sub(c.Reload.At)), c.Reload.Error))
 	}
 	if len(c.Differs) > 0 {
