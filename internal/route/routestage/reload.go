@@ -5,7 +5,6 @@ package routestage
 import (
 	"context"
 
-	"culvert/internal/route/routeplane"
 	"culvert/internal/stage"
 )
 
@@ -33,15 +32,4 @@ func (p *plan) Changes(former stage.Plan) []string {
 	c.Value("route.blocks4:", f.file.blocks4(), p.file.blocks4())
 	c.Value("route.blocks6:", f.file.blocks6(), p.file.blocks6())
 	return c
-}
-
-func (r *Table) blocks4() int { return orDefault(r.Blocks4, routeplane.DefaultBlocks4) }
-
-func (r *Table) blocks6() int { return orDefault(r.Blocks6, routeplane.DefaultBlocks6) }
-
-func orDefault(n *int, otherwise int) int {
-	if n == nil {
-		return otherwise
-	}
-	return *n
 }

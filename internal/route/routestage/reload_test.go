@@ -133,3 +133,30 @@ func TestChanges(t *testing.T) {
 		t.Errorf("after nothing: %q", got)
 	}
 }
+
+// TestDefaultBlocks writes the default size into a file that had none: no line says that something changes, and no program is loaded.
+func TestDefaultBlocks(t *testing.T) {
+	n4, n6 := routeplane.DefaultBlocks4, routeplane.DefaultBlocks6
+	state := func(p *plan) datapath.State {
+		prepared, err := p.Prepare(t.Context(), stage.Start{Process: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := prepared.Part().State(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	without, with := &plan{}, &plan{file: Table{Blocks4: &n4, Blocks6: &n6}}
+	if a, b := state(without), state(with); a != b {
+		t.Errorf("state %+v without sizes, %+v with the default ones", a, b)
+	}
+	if lines := with.Changes(without); len(lines) > 0 {
+		t.Errorf("changes %q", lines)
+	}
+	n4++
+	if lines := with.Changes(without); len(lines) != 1 || state(without) == state(with) {
+		t.Errorf("changes %q with another size", lines)
+	}
+}

@@ -91,14 +91,9 @@ func (p *prepared) Part() datapath.Part {
 	if !p.start.Process {
 		return routeplane.NewPart(routeplane.Options{NoMirror: true})
 	}
-	o := routeplane.Options{NoMirror: !p.file.MirrorOn()}
-	if p.file.Blocks4 != nil {
-		o.Blocks4 = *p.file.Blocks4
-	}
-	if p.file.Blocks6 != nil {
-		o.Blocks6 = *p.file.Blocks6
-	}
-	return &part{Part: routeplane.NewPart(o)}
+	return &part{Part: routeplane.NewPart(routeplane.Options{
+		NoMirror: !p.file.MirrorOn(), Blocks4: p.file.blocks4(), Blocks6: p.file.blocks6(),
+	})}
 }
 
 // syncWait bounds how long Commit waits for devices and tables to be read.

@@ -7,6 +7,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/route/lpm"
+	"culvert/internal/route/routeplane"
 )
 
 // Table is the table [route] of the configuration file.
@@ -25,6 +26,17 @@ type Table struct {
 
 // MirrorOn reports whether there is a mirror.
 func (r *Table) MirrorOn() bool { return r.Mirror == nil || *r.Mirror }
+
+func (r *Table) blocks4() int { return orDefault(r.Blocks4, routeplane.DefaultBlocks4) }
+
+func (r *Table) blocks6() int { return orDefault(r.Blocks6, routeplane.DefaultBlocks6) }
+
+func orDefault(n *int, otherwise int) int {
+	if n == nil {
+		return otherwise
+	}
+	return *n
+}
 
 // Check implements config.Table: it returns an error for sizes that the data plane would refuse.
 func (r *Table) Check(in config.Position) error {
