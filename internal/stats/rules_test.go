@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,10 +37,11 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Each alert is in a unit test and in docs/metrics.md. Its runbook names commands that there are.
+// Each alert is in a unit test and in docs/metrics.md, with a severity that the page explains. Its runbook names commands that there are.
 func TestAlerts(t *testing.T) {
 	alerts, tests := readText(t, filepath.Join(rulesDir, "alerts.rules.yml")), readText(t, filepath.Join(rulesDir, "rules.test.yml"))
 	page, grammar := readText(t, "../../docs/metrics.md"), readText(t, "../../docs/development.md")
+	severities := documentedSeverities(t, page)
 	rules := regexp.MustCompile(`(?m)^      - alert: (\w+)$`).FindAllStringSubmatchIndex(alerts, -1)
 	for n, at := range rules {
 		name, end := alerts[at[2]:at[3]], len(alerts)
@@ -51,6 +53,15 @@ func TestAlerts(t *testing.T) {
 		}
 		if !strings.Contains(page, "| `"+name+"` |") {
 			t.Errorf("docs/metrics.md does not have alert %s", name)
+		}
+		severity := regexp.MustCompile(`(?m)^        labels: \{severity: (.*)\}$`).FindStringSubmatch(alerts[at[0]:end])
+		switch {
+		case severity == nil:
+			t.Errorf("alert %s has no severity", name)
+		case !slices.Contains(severities, severity[1]):
+			t.Errorf("alert %s has severity %q: docs/metrics.md explains %q", name, severity[1], severities)
+		case !strings.Contains(page, "| `"+name+"` | "+severity[1]+" |"):
+			t.Errorf("alert %s has severity %s, and another one in docs/metrics.md", name, severity[1])
 		}
 		runbook := regexp.MustCompile(`(?m)^          runbook: "(.*)"$`).FindStringSubmatch(alerts[at[0]:end])
 		if runbook == nil {
@@ -82,6 +93,21 @@ func TestAlerts(t *testing.T) {
 	if documented := regexp.MustCompile("(?m)^\\| `Culvert\\w+` \\|").FindAllString(page, -1); len(documented) != len(rules) || len(rules) == 0 {
 		t.Errorf("docs/metrics.md has %d alerts, there are %d", len(documented), len(rules))
 	}
+}
+
+// documentedSeverities returns the severities that docs/metrics.md explains, the worst one first. The page has each once in the
+// paragraph that says what a severity means.
+func documentedSeverities(t *testing.T, page string) (all []string) {
+	t.Helper()
+	_, text, _ := strings.Cut(page, "`severity` is")
+	text, _, ok := strings.Cut(text, "\n\n")
+	for _, m := range regexp.MustCompile("`([a-z]+)` if|else `([a-z]+)`").FindAllStringSubmatch(text, -1) {
+		all = append(all, m[1]+m[2])
+	}
+	if !ok || !slices.Equal(all, []string{"critical", "warning", "info"}) {
+		t.Errorf("docs/metrics.md explains severities %q, want critical, warning and info", all)
+	}
+	return all
 }
 
 // Each metric in a rule is in docs/metrics.md, or is recorded by a rule.
