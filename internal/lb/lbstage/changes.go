@@ -24,9 +24,7 @@ func (p *Plan) Changes(former stage.Plan) []string {
 		c.Value("lb.unclaimed:", or(f.file.Unclaimed, "reject"), or(p.file.Unclaimed, "reject"))
 		c.Value("lb.source4:", prefix(f.state.Source4), prefix(p.state.Source4))
 		c.Value("lb.source6:", prefix(f.state.Source6), prefix(p.state.Source6))
-		if p.otherSeed(f) {
-			c.Add("lb.seed changed: flows that are not in the flow table meet other backends")
-		}
+		p.seedChanges(&c, f)
 	}
 	stage.Named(&c, "VIP", f.state.VIPs, p.state.VIPs, func(v lb.VIP) lb.Service { return v.Service }, vipChanges)
 	bgpChanges(&c, f.bgp, p.bgp)
@@ -56,16 +54,22 @@ func prefix(p interface {
 	return p.String()
 }
 
-// otherSeed returns whether the rings would have another key than with the former plan.
-func (p *Plan) otherSeed(former *Plan) bool {
+// seedChanges adds a line if the rings would have another key than with the former plan, or if the file with their seed is gone.
+func (p *Plan) seedChanges(c *stage.Changes, former *Plan) {
 	text, err := p.seedText()
-	if err != nil {
-		return false // CheckHost reports it
+	changed := false
+	switch started := former.options.Seed != [6]uint32{}; {
+	case err != nil: // CheckHost reports it
+	case !started:
+		changed = p.file.Seed != former.file.Seed
+	case text == "" && former.machineSeed() != "":
+		c.Add("lb.seed: %s is gone: the seed in use stays and is written again", SeedPath())
+	default:
+		changed = text == "" || seedWords(text) != former.options.Seed
 	}
-	if former.options.Seed == ([6]uint32{}) { // it has not been started
-		return p.file.Seed != former.file.Seed
+	if changed {
+		c.Add("lb.seed changed: flows that are not in the flow table meet other backends")
 	}
-	return text == "" || seedWords(text) != former.options.Seed
 }
 
 func vipChanges(c *stage.Changes, name string, was, is lb.VIP) {

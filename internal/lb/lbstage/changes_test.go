@@ -73,11 +73,11 @@ func TestChangedSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := stage.Start{Log: slog.New(slog.DiscardHandler)}
-	made, err := was.seed(start.Log)
+	made, err := was.seed(start.Log, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := keepSeed(made, start.Log); err != nil {
+	if err := keepSeed(made, nil, start.Log); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]int{lbHead: 0, lbHead + "seed = \"" + made + "\"\n": 0, lbHead + "seed = \"other\"\n": 1} {

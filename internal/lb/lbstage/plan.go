@@ -26,6 +26,7 @@ type Plan struct {
 	bgp     *announce.Options // nil if nothing is announced
 	file    *Table            // nil for a file without the table
 	kept    bool              // the file has no table, but there are VIPs made by hand
+	ownSeed string            // this machine's seed once the plan is prepared, "" if the file has one
 	gone    []string          // names of the VIPs of an earlier file, if the load balancer is turned off
 }
 

@@ -81,9 +81,10 @@ func writeSeed(path, seed string) (err error) {
 	return os.Link(f.Name(), path)
 }
 
-// seed sets the key of the rings, from the seed in the file or this machine's seed. If there is none, made is a new seed, to be
-// written once the plan is in force. Otherwise made is "".
-func (p *Plan) seed(log *slog.Logger) (made string, err error) {
+// seed sets the key of the rings, from the seed in the file or this machine's seed. If there is none, made is the seed that former
+// uses, or without that a new one, to be written once the plan is in force. Otherwise made is "". former is the plan that this
+// process serves, nil for none.
+func (p *Plan) seed(log *slog.Logger, former *Plan) (made string, err error) {
 	if p.file == nil {
 		return "", nil // keep uses the seed of the running load balancer
 	}
@@ -95,11 +96,24 @@ func (p *Plan) seed(log *slog.Logger) (made string, err error) {
 		log.Warn("the seed of the load balancer's rings is one that everybody knows: anybody can choose flows that meet on one backend. " +
 			"Take it out of [lb], and see 'culvert lb seed'")
 	case text == "":
-		made = newSeed()
+		if made = former.machineSeed(); made == "" {
+			made = newSeed()
+		}
 		text = made
+	}
+	if p.file.Seed == "" {
+		p.ownSeed = text
 	}
 	p.options.Seed = seedWords(text)
 	return made, nil
+}
+
+// machineSeed returns this machine's seed if the plan was started with it, "" otherwise. The file of the seed may be gone since.
+func (p *Plan) machineSeed() string {
+	if p == nil {
+		return ""
+	}
+	return p.ownSeed
 }
 
 // seedText returns the seed in the file or this machine's seed, "" if that has to be made. Then the error is that of its directory.
@@ -124,8 +138,8 @@ func seedError(err error) error {
 	return fmt.Errorf("the seed of the load balancer's rings: %w (or set seed in [lb])", err)
 }
 
-// keepSeed writes a new seed, at a time when the start cannot be refused any more. It does nothing for "".
-func keepSeed(made string, log *slog.Logger) error {
+// keepSeed writes a seed that Plan.seed has made, at a time when the start cannot be refused any more. It does nothing for "".
+func keepSeed(made string, former *Plan, log *slog.Logger) error {
 	if made == "" {
 		return nil
 	}
@@ -136,6 +150,10 @@ func keepSeed(made string, log *slog.Logger) error {
 		return fmt.Errorf("the seed of the load balancer's rings: another process has just made %s: start again, to use that one", path)
 	case err != nil:
 		return seedError(err)
+	}
+	if made == former.machineSeed() {
+		log.Warn("the file with the seed of the load balancer's rings was gone: the seed in use stays, and was written again", "file", path)
+		return nil
 	}
 	log.Warn("made a seed for the load balancer's rings: other machines with these VIPs need the same, or flows that move between "+
 		"them break: see 'culvert lb seed'", "file", path)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,9 +25,9 @@ func seedOf(t *testing.T, lines string) ([6]uint32, error) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	made, err := plan.seed(log)
+	made, err := plan.seed(log, nil)
 	if err == nil {
-		err = keepSeed(made, log)
+		err = keepSeed(made, nil, log)
 	}
 	return plan.options.Seed, err
 }
@@ -110,14 +111,14 @@ func TestSeedMadeMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	made, err := plan.seed(log)
+	made, err := plan.seed(log, nil)
 	if err != nil || made == "" {
 		t.Fatal(made, err)
 	}
 	if _, err := seedOf(t, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := keepSeed(made, log); err == nil || !strings.Contains(err.Error(), "another process has just made "+SeedPath()) {
+	if err := keepSeed(made, nil, log); err == nil || !strings.Contains(err.Error(), "another process has just made "+SeedPath()) {
 		t.Errorf("error is %v", err)
 	}
 	if seed, _, err := readSeed(); err != nil || seed == made {
@@ -154,5 +155,78 @@ func TestCheckMakesNoSeed(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// TestSeedLost removes the file with this machine's seed while a load balancer runs. A reload keeps the seed in use and writes it again.
+// It makes another one if the seed in use is that of the configuration.
+func TestSeedLost(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	var out bytes.Buffer
+	start := stage.Start{Log: slog.New(slog.NewTextHandler(&out, nil))}
+	read := func(text string) *Plan {
+		t.Helper()
+		plan, err := compile(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan
+	}
+	reload := func(text string, former stage.Prepared) *prepared {
+		t.Helper()
+		out.Reset()
+		next, err := read(text).Succeed(t.Context(), start, former)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := next.(*prepared)
+		if err := keepSeed(p.madeSeed, p.former, start.Log); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first, err := read(lbHead).Prepare(t.Context(), start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keepSeed(first.(*prepared).madeSeed, nil, start.Log); err != nil {
+		t.Fatal(err)
+	}
+	kept, _, err := readSeed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := first.(*prepared)
+	for range 2 {
+		if err := os.Remove(SeedPath()); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"lb.seed: " + SeedPath() + " is gone: the seed in use stays and is written again"}
+		if lines := read(lbHead).Changes(last.Plan); !slices.Equal(lines, want) {
+			t.Errorf("changes %q, want %q", lines, want)
+		}
+		last = reload(lbHead, last)
+		if now, _, err := readSeed(); err != nil || now != kept || last.options.Seed != seedWords(kept) {
+			t.Errorf("after the reload the file has %t, %v", now == kept, err)
+		}
+		if !strings.Contains(out.String(), "was gone: the seed in use stays, and was written again") || strings.Contains(out.String(), kept) {
+			t.Errorf("log %q", out.String())
+		}
+	}
+	last = reload(lbHead, last)
+	if out.Len() > 0 || len(read(lbHead).Changes(last.Plan)) > 0 {
+		t.Errorf("with the file: log %q", out.String())
+	}
+
+	last = reload(lbHead+"seed = \"text\"\n", last)
+	if err := os.Remove(SeedPath()); err != nil {
+		t.Fatal(err)
+	}
+	if lines := read(lbHead).Changes(last.Plan); len(lines) != 1 || !strings.HasPrefix(lines[0], "lb.seed changed") {
+		t.Errorf("changes %q", lines)
+	}
+	reload(lbHead, last)
+	if now, _, err := readSeed(); err != nil || now == kept || now == "" || now == "text" || !strings.Contains(out.String(), "made a seed") {
+		t.Errorf("log %q, %v", out.String(), err)
 	}
 }

@@ -43,12 +43,17 @@ func (p *Plan) State() lb.State { return p.state }
 
 // Prepare implements stage.Plan.
 func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {
-	made, err := p.seed(start.Log)
+	return p.prepare(start, nil)
+}
+
+// prepare is Prepare for a plan that follows former, nil for none.
+func (p *Plan) prepare(start stage.Start, former *Plan) (*prepared, error) {
+	made, err := p.seed(start.Log, former)
 	if err != nil {
 		return nil, err
 	}
 	return &prepared{
-		Plan: p, start: start, madeSeed: made, service: newService(),
+		Plan: p, start: start, former: former, madeSeed: made, service: newService(),
 		turns:  pulse.New("the loop that keeps the load balancer in step", turnsWithin),
 		checks: pulse.New("the loop of a health check", turnsWithin),
 	}, nil
@@ -62,12 +67,17 @@ func (p *Plan) ServedBy(former stage.Prepared) bool {
 
 // Succeed implements stage.Successor. The BGP sessions go on with the options of the plan once Serve begins.
 func (p *Plan) Succeed(ctx context.Context, start stage.Start, former stage.Prepared) (stage.Prepared, error) {
-	next, err := p.Prepare(ctx, start)
-	if f, ok := former.(*prepared); ok && err == nil {
-		f.service.hold()
-		next.(*prepared).service = f.service
+	f, ok := former.(*prepared)
+	if !ok {
+		return p.Prepare(ctx, start)
 	}
-	return next, err
+	next, err := p.prepare(start, f.Plan)
+	if err != nil {
+		return nil, err
+	}
+	f.service.hold()
+	next.service = f.service
+	return next, nil
 }
 
 // CheckHost implements stage.HostChecker.
@@ -147,8 +157,10 @@ type prepared struct {
 	*Plan
 	start stage.Start
 	inst  *datapath.Instance
-	// madeSeed is a new seed of this machine, which is written once the start cannot be refused any more, or "".
+	// madeSeed is a seed of this machine that is in no file, a new one or that of former, which is the plan before or nil. It is
+	// written once the start cannot be refused any more. It may be "".
 	madeSeed string
+	former   *Plan
 	// turns is the pulse of the loop that keeps the data plane in step, and checks that of the health checks.
 	turns, checks *pulse.Pulse
 	service       *service
@@ -174,7 +186,7 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 	p.inst = inst
 	gone := p.gone
 	then := func() error {
-		if err := keepSeed(p.madeSeed, p.start.Log); err != nil {
+		if err := keepSeed(p.madeSeed, p.former, p.start.Log); err != nil {
 			return err
 		}
 		return rest()
