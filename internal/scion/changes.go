@@ -14,7 +14,8 @@ import (
 	"culvert/internal/stage"
 )
 
-// Changes returns what differs from a former plan of the stage, in words: a line for each change.
+// Changes implements stage.Differ. Lines begin with the key, as it is in the table [scion], or with SCION: what is in the router's own
+// files has names that other stages and the host have too.
 func (p *plan) Changes(former stage.Plan) []string {
 	f, ok := former.(*plan)
 	if !ok {
@@ -22,30 +23,30 @@ func (p *plan) Changes(former stage.Plan) []string {
 	}
 	var c stage.Changes
 	a, b := f.router, p.router
-	c.Value("router", a.ID(), b.ID())
-	c.Value("AS", addr.IA(a.Datapath.LocalIA), addr.IA(b.Datapath.LocalIA))
+	c.Value("SCION router:", a.ID(), b.ID())
+	c.Value("SCION AS:", addr.IA(a.Datapath.LocalIA), addr.IA(b.Datapath.LocalIA))
 	linkChanges(&c, a, b)
-	c.Value("dispatched ports", portsText(a.Datapath), portsText(b.Datapath))
-	c.Value("services", fmt.Sprint(a.Datapath.Services), fmt.Sprint(b.Datapath.Services))
-	c.Value("link_interfaces", f.file.LinkInterfaces, p.file.LinkInterfaces)
-	c.Value("bfd_min_ttl", f.file.BFDMinTTL, p.file.BFDMinTTL)
-	c.Value("debug_http", f.file.DebugHTTP, p.file.DebugHTTP)
-	c.Value("config", a.Path, b.Path)
-	c.Value(fieldMetrics, orOff(a.Config.Metrics.Prometheus), orOff(b.Config.Metrics.Prometheus))
-	c.Value(fieldAPI, orOff(a.Config.API.Addr), orOff(b.Config.API.Addr))
-	c.Value("log.console.level", a.Config.Logging.Console.Level, b.Config.Logging.Console.Level)
-	c.Value("log.console.format", a.Config.Logging.Console.Format, b.Config.Logging.Console.Format)
+	c.Value("SCION dispatched ports:", portsText(a.Datapath), portsText(b.Datapath))
+	c.Value("SCION services:", a.Datapath.Services, b.Datapath.Services)
+	c.Value("scion.link_interfaces:", f.file.LinkInterfaces, p.file.LinkInterfaces)
+	c.Value("scion.bfd_min_ttl:", f.file.BFDMinTTL, p.file.BFDMinTTL)
+	c.Value("scion.debug_http:", f.file.DebugHTTP, p.file.DebugHTTP)
+	c.Value("scion.config:", a.Path, b.Path)
+	c.Value("SCION "+fieldMetrics+":", orOff(a.Config.Metrics.Prometheus), orOff(b.Config.Metrics.Prometheus))
+	c.Value("SCION "+fieldAPI+":", orOff(a.Config.API.Addr), orOff(b.Config.API.Addr))
+	c.Value("SCION log.console.level:", a.Config.Logging.Console.Level, b.Config.Logging.Console.Level)
+	c.Value("SCION log.console.format:", a.Config.Logging.Console.Format, b.Config.Logging.Console.Format)
 	log := func(r *Router) any {
 		console := r.Config.Logging.Console
 		console.Level, console.Format = "", ""
 		return console
 	}
-	hidden(&c, "log", log(a), log(b))
-	hidden(&c, "router settings", a.Config.Router, b.Config.Router)
-	hidden(&c, "features", a.Config.Features, b.Config.Features)
-	hidden(&c, "forwarding keys", a.Keys, b.Keys)
+	hidden(&c, "SCION log", log(a), log(b))
+	hidden(&c, "SCION router settings", a.Config.Router, b.Config.Router)
+	hidden(&c, "SCION features", a.Config.Features, b.Config.Features)
+	hidden(&c, "SCION forwarding keys", a.Keys, b.Keys)
 	if c == nil && !reflect.DeepEqual(a.Control.Topo, b.Control.Topo) {
-		return []string{"topology: changes that this router does not need"}
+		return []string{"SCION topology: changes that this router does not need"}
 	}
 	return c
 }
@@ -69,7 +70,7 @@ func linkChanges(c *stage.Changes, a, b *Router) {
 		k := b.Datapath.Links[at]
 		what := linkText(l)
 		if k.Name != l.Name && l.Scope != scionplane.ScopeSibling {
-			c.Add("%s becomes %s", what, linkText(k))
+			c.Add("%s becomes link %s", what, k.Name)
 		}
 		c.Value(what+": local", l.Local, k.Local)
 		if l.Scope != scionplane.ScopeInternal {
@@ -90,12 +91,12 @@ func linkChanges(c *stage.Changes, a, b *Router) {
 	}
 	for _, i := range b.Datapath.Interfaces {
 		if b.Datapath.Links[i.Link].Scope == scionplane.ScopeSibling && !a.behindSibling(i.ID) {
-			c.Add("interface %d of a sibling added", i.ID)
+			c.Add("SCION interface %d of a sibling added", i.ID)
 		}
 	}
 	for _, i := range a.Datapath.Interfaces {
 		if a.Datapath.Links[i.Link].Scope == scionplane.ScopeSibling && !b.behindSibling(i.ID) {
-			c.Add("interface %d of a sibling removed", i.ID)
+			c.Add("SCION interface %d of a sibling removed", i.ID)
 		}
 	}
 }
@@ -153,11 +154,11 @@ func (r *Router) bfdInfo(l scionplane.Link) any {
 func linkText(l scionplane.Link) string {
 	switch l.Scope {
 	case scionplane.ScopeInternal:
-		return "internal link"
+		return "SCION internal link"
 	case scionplane.ScopeSibling:
-		return "sibling " + l.Remote.String()
+		return "SCION sibling " + l.Remote.String()
 	}
-	return "link " + l.Name
+	return "SCION link " + l.Name
 }
 
 func portsText(c scionplane.Config) string {
