@@ -71,7 +71,10 @@ func newKeyDelCmd() *cobra.Command {
 		Use:   "del INDEX",
 		Short: "delete a key",
 		Long: `Delete a key. The only key, and the key of the process that serves, are deleted
-only with --force, because valid packets are dropped without them.`,
+only with --force, because valid packets are dropped without them. A key of the
+schedule in the file is not deleted, not even with --force, because the process
+would go on accepting it: take its table [[scion.key]] out of the file, and
+reload.`,
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, keyIndexes),
 		RunE: func(cmd *cobra.Command, args []string) error {

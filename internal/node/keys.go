@@ -58,6 +58,26 @@ func followsSchedule(router scionplane.Plane) error {
 	return fmt.Errorf("the keys of router %s follow the schedule in its file: change [[scion.key]] there, and reload or restart", router.Name())
 }
 
+// keptBySchedule returns an error if the key at an index is one of a schedule. The slow path would go on accepting it, and the next
+// start would load it again.
+func keptBySchedule(router scionplane.Plane, keys []scionplane.KeyInfo, index int) error {
+	schedule, err := router.Schedule()
+	if err != nil {
+		return err
+	}
+	how := "reload or restart"
+	if !router.Served() {
+		how = "attach again or start the process"
+	}
+	for _, k := range keys {
+		if k.Index == index && slices.ContainsFunc(schedule, func(s scionplane.ScheduledKey) bool { return s.ID == k.ID }) {
+			return fmt.Errorf("the keys of router %s follow the schedule in its file: take key %s out of [[scion.key]] there, and %s",
+				router.Name(), k.ID, how)
+		}
+	}
+	return nil
+}
+
 // ReadKey reads a derived forwarding key, 16 bytes in base64, from the file from, or from in if from is StandardInput. It
 // returns an error if others than root may read the file.
 func ReadKey(from string, in io.Reader) (key [scionplane.KeySize]byte, err error) {
@@ -102,7 +122,7 @@ func openSCION(name string) (scionplane.Plane, error) {
 }
 
 // RemoveKey removes a forwarding key from a router's data plane and writes to out what it has done. Without force it returns
-// an error if valid packets would be dropped without the key.
+// an error if valid packets would be dropped without the key. A key of a schedule is never removed.
 func RemoveKey(on, index string, force bool, out io.Writer) error {
 	n, err := keyIndex(index)
 	if err != nil {
@@ -113,11 +133,11 @@ func RemoveKey(on, index string, force bool, out io.Writer) error {
 		return err
 	}
 	defer router.Close()
-	if err := followsSchedule(router); err != nil && !force {
-		return err
-	}
 	keys, err := router.Keys()
 	if err != nil {
+		return err
+	}
+	if err := keptBySchedule(router, keys, n); err != nil {
 		return err
 	}
 	own, _ := router.SlowPathKey()

@@ -50,11 +50,14 @@ $`)
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"add": AddKey("br1", "1", file, nil, &out), "del": RemoveKey("br1", "1", false, &out),
+		"add": AddKey("br1", "1", file, nil, &out), "del": RemoveKey("br1", "1", false, &out), "del --force": RemoveKey("br1", "1", true, &out),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "the keys of router br1 follow the schedule in its file") {
 			t.Errorf("key %s: %v", what, err)
 		}
+	}
+	if err := RemoveKey("br1", "0", true, &out); err == nil || !strings.HasSuffix(err.Error(), " out of [[scion.key]] there, and attach again or start the process") {
+		t.Errorf("key del --force: %v", err)
 	}
 	all, err := datapath.ListHere()
 	if err != nil || len(all) != 1 {

@@ -24,7 +24,7 @@ type DataPlane interface {
 	AttachedIndexes() []int
 	// Keys lists the loaded keys.
 	Keys() ([]scionplane.KeyInfo, error)
-	// SetOwnKey loads the forwarding key of the slow path. Keys that were loaded by hand stay.
+	// SetOwnKey loads the forwarding key of the slow path. Keys that were loaded by hand stay, and those of a schedule go.
 	SetOwnKey(key [16]byte) error
 	// ScheduleKeys loads the keys of a schedule as they are due, and SetSlowPathKey notes the current one.
 	ScheduleKeys(keys []keyring.Key, now time.Time) error

@@ -2,7 +2,11 @@
 
 package scionplane
 
-import "culvert/internal/bpfobj"
+import (
+	"encoding/binary"
+
+	"culvert/internal/bpfobj"
+)
 
 // The exports of this file are for tests in package scionplane_test, which use scionbed.
 
@@ -14,6 +18,9 @@ func RawKeyID(key Key) uint64 { return keyID(key) }
 
 // KeyIDs is keyIDs.
 func (p Plane) KeyIDs() ([]uint64, error) { return p.keyIDs() }
+
+// RawKeySize is the size of an entry of the programs' map of keys.
+var RawKeySize = binary.Size(bpfobj.PipelineAesCmacKey{})
 
 // RawHop returns a next hop as it is in maps.
 func RawHop(nh NextHop) bpfobj.PipelineNextHop { return nh.raw() }

@@ -3,6 +3,7 @@
 package scionplane
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -169,20 +170,33 @@ func (p Plane) keyIDs() ([]uint64, error) {
 	return ids, nil
 }
 
-// keySlots returns the entries of the programs' map of keys.
+// keySlots returns the entries of the programs' map of keys, which another version may have made.
 func (p Plane) keySlots() (slots [MaxKeys]bpfobj.PipelineAesCmacKey, err error) {
+	m := p.Map(bpfobj.PipelineMapScionKeys)
+	if m == nil {
+		return slots, p.otherLayout()
+	}
 	for index := range slots {
-		if slots[index], err = readKey(p.Map(bpfobj.PipelineMapScionKeys), uint32(index)); err != nil {
+		if slots[index], err = readKey(m, uint32(index)); err != nil {
 			return slots, fmt.Errorf("reading key %d of %s: %w", index, p.Name(), err)
 		}
 	}
 	return slots, nil
 }
 
-// keySlot checks an index and returns the map of the keys.
+// keySlot checks an index and returns the map of the keys, for writing. It returns an error if another version has loaded the
+// programs and gives the entries another layout, or the reasons, whose limits change with the keys, other numbers.
 func (p Plane) keySlot(index int) (*ebpf.Map, error) {
 	if index < 0 || index >= MaxKeys {
 		return nil, fmt.Errorf("key index %d: use 0 or %d", index, MaxKeys-1)
 	}
-	return p.Map(bpfobj.PipelineMapScionKeys), nil
+	m := p.Map(bpfobj.PipelineMapScionKeys)
+	if m == nil || int(m.ValueSize()) != binary.Size(bpfobj.PipelineAesCmacKey{}) {
+		return nil, p.otherLayout()
+	}
+	return m, p.SameReasons()
+}
+
+func (p Plane) otherLayout() error {
+	return fmt.Errorf("%s runs programs of another version, whose keys have another layout: start or attach it again with this one", p.Name())
 }

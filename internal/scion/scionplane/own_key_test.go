@@ -3,10 +3,15 @@
 package scionplane_test
 
 import (
+	"bytes"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
+	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/scion/scionplane/scionbed"
@@ -102,5 +107,49 @@ func TestReplaceKeyWhileRunning(t *testing.T) {
 		if !slices.Equal(loaded, []uint64{scionplane.RawKeyID(own)}) {
 			t.Errorf("keys %x after the files had %x", ids, scionplane.RawKeyID(own))
 		}
+	}
+}
+
+// TestKeysOfAnotherVersion changes keys by hand in programs of another version. Where the layout of keys differs, it is refused, and the
+// keys stay. They are listed if their layout is known.
+func TestKeysOfAnotherVersion(t *testing.T) {
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "v0", "v1")
+	for _, size := range []int{scionplane.RawKeySize - 16, scionplane.RawKeySize + 8} {
+		inst := scionbed.Attach(t, scionbed.Config(1), "v0")
+		if err := inst.AddKey(0, scionbed.Key); err != nil {
+			t.Fatal(err)
+		}
+		own := inst.Map(bpfobj.PipelineMapScionKeys)
+		raw, err := own.LookupBytes(uint32(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: scionplane.MaxKeys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = append(raw, make([]byte, 8)...)[:size]
+		if err := other.Put(uint32(0), raw); err != nil {
+			t.Fatal(err)
+		}
+		inst.AddMap(bpfobj.PipelineMapScionKeys, other)
+		for what, err := range map[string]error{"add": inst.AddKey(1, scionplane.Key{7}), "remove": inst.RemoveKey(0)} {
+			if err == nil || !strings.Contains(err.Error(), "programs of another version, whose keys have another layout: start or attach it again") {
+				t.Errorf("%d bytes: %s: %v", size, what, err)
+			}
+		}
+		if now, err := other.LookupBytes(uint32(0)); err != nil || !bytes.Equal(now, raw) {
+			t.Errorf("%d bytes: %x, %v after the refusals, %x before", size, now, err, raw)
+		}
+		keys, err := inst.Keys()
+		if size < scionplane.RawKeySize && (err != nil || len(keys) != 1 || keys[0].ID != scionplane.KeyID(scionbed.Key)) {
+			t.Errorf("%d bytes: keys %+v, %v", size, keys, err)
+		}
+		if size > scionplane.RawKeySize && (err == nil || !strings.Contains(err.Error(), "a layout that this version does not know")) {
+			t.Errorf("%d bytes: keys %+v, %v", size, keys, err)
+		}
+		own.Close()
+		inst.Close()
 	}
 }

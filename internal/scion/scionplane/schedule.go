@@ -170,7 +170,8 @@ func (p Plane) ScheduleKeys(keys []keyring.Key, now time.Time) error {
 	return p.writeSchedule(entries)
 }
 
-// UseKey loads a key that follows no schedule, and removes the keys of a schedule before it. Keys that were loaded by hand stay.
+// UseKey loads a key that follows no schedule. Behind a schedule it removes all other keys: those are the schedule's, since none is
+// loaded by hand beside one. Otherwise it is ReplaceKey, and keys that were loaded by hand stay.
 func (p Plane) UseKey(key Key) error {
 	if len(p.schedule()) == 0 {
 		return p.ReplaceKey(key)
