@@ -17,6 +17,7 @@ import (
 	scionrouter "github.com/scionproto/scion/router"
 	"github.com/scionproto/scion/router/bfd"
 
+	"culvert/internal/datapath"
 	"culvert/internal/scion/handover"
 	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
@@ -184,9 +185,9 @@ func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (sc
 	}
 	link := u.router.Datapath.Links[i]
 	l.bfd = u.config(u.session.Session, key)
-	disc := discriminator(u.router.discriminatorKey(), link.Local, link.Remote)
+	disc := u.router.discriminator(link)
 	if former != nil && former.session != nil && former.bfd == l.bfd {
-		l.session, disc = former.session, former.gate.localDisc // also if the key is another now
+		l.session, disc = former.session, former.gate.localDisc
 	} else {
 		u.session.LocalDiscriminator = layers.BFDDiscriminator(disc)
 	}
@@ -204,16 +205,56 @@ func (u *gatedUnderlay) keyed(tap *handover.Tap) scionrouter.BatchConn {
 	return u.ring.Conn(tap)
 }
 
-// discriminatorKey returns the key that discriminators are derived from. It does not change while keys follow a schedule.
+// discriminator returns the local discriminator of a link's session: the one that the link has had, or one that is derived from the
+// oldest key.
+func (r *Router) discriminator(l scionplane.Link) uint32 {
+	if d := r.discriminators[scionplane.Pair{l.Local, l.Remote}]; d != 0 {
+		return d
+	}
+	return discriminator(r.discriminatorKey(), l.Local, l.Remote)
+}
+
+// discriminatorKey returns the key that discriminators of new links are derived from. Another key in its place does not change
+// those that there are: followDiscriminators and readDiscriminators.
 func (r *Router) discriminatorKey() *[16]byte { return &r.Keys[0].Secret }
 
-// discriminator returns the local discriminator of a session, never 0. It is derived from the AS's key, so that nobody
-// without the key can guess it. It is the same after a restart, so that a far end which has not noticed the restart
-// keeps its session.
+// discriminator returns a discriminator, never 0. It is derived from the AS's key, so that nobody without the key can guess it.
 func discriminator(key *[16]byte, local, remote netip.AddrPort) uint32 {
 	h := hmac.New(sha256.New, key[:])
 	h.Write([]byte("BFD discriminator " + local.String() + " " + remote.String()))
 	return max(binary.BigEndian.Uint32(h.Sum(nil)), 1)
+}
+
+// linkDiscriminators returns the discriminator of each of Datapath.Links, 0 for the internal one. A link without BFD has one too, for
+// when BFD is switched on.
+func (r *Router) linkDiscriminators() []uint32 {
+	all := make([]uint32, len(r.Datapath.Links))
+	for n, l := range r.Datapath.Links {
+		if l.Scope != scionplane.ScopeInternal {
+			all[n] = r.discriminator(l)
+		}
+	}
+	return all
+}
+
+// followDiscriminators keeps the discriminators of another configuration of the process.
+func (r *Router) followDiscriminators(former *Router) {
+	kept := make(map[scionplane.Pair]uint32)
+	for n, d := range former.linkDiscriminators() {
+		kept[scionplane.Pair{former.Datapath.Links[n].Local, former.Datapath.Links[n].Remote}] = d
+	}
+	r.discriminators = kept
+}
+
+// readDiscriminators keeps the discriminators of the process before, which it has left with the data plane. So a far end that has not
+// noticed the restart keeps its session, also if the keys have changed. A data plane that cannot be read is refused later, by the node.
+func (r *Router) readDiscriminators() {
+	inst, err := datapath.OpenHere(r.ID())
+	if inst == nil || err != nil {
+		return
+	}
+	defer inst.Close()
+	r.discriminators = scionplane.Of(inst).Discriminators()
 }
 
 // gatedConn is a link's socket with its gate.

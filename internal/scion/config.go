@@ -34,6 +34,8 @@ type Router struct {
 	// keysLoaded says that none of them is missing.
 	keysLoaded bool
 
+	// discriminators are those that links have had, in an earlier process or under a former configuration.
+	discriminators map[scionplane.Pair]uint32
 	// fields names, for each of Datapath.Links, the topology field that holds its local address.
 	fields []string
 	// schedule has the tables that Keys are read from, none without a schedule.

@@ -61,6 +61,7 @@ func (p *plan) prepare(ctx context.Context, metrics prometheus.Collector, former
 			return nil, err
 		}
 		f.lock = newSharedLock(lock)
+		r.readDiscriminators()
 		if err := startLog(r); err != nil {
 			return nil, err
 		}
@@ -68,6 +69,7 @@ func (p *plan) prepare(ctx context.Context, metrics prometheus.Collector, former
 		exportIdentity(r.ID())
 	} else {
 		f.lock = former.lock.hold()
+		r.followDiscriminators(former.router)
 		same = p.sameCore(former.plan)
 		if err := checkSockets(r, 0); err != nil {
 			return nil, err
@@ -178,7 +180,11 @@ type fastPath struct {
 }
 
 // Part implements stage.Prepared.
-func (f *fastPath) Part() datapath.Part { return scionplane.NewPart(f.router.Datapath) }
+func (f *fastPath) Part() datapath.Part {
+	p := scionplane.NewPart(f.router.Datapath)
+	p.Discriminators = f.router.linkDiscriminators()
+	return p
+}
 
 // Commit implements stage.Prepared. It runs after rest, because an earlier program uses the same map of keys.
 func (f *fastPath) Commit(ctx context.Context, inst *datapath.Instance, rest func() error) error {

@@ -27,6 +27,8 @@ type state struct {
 	// Counters has the slot of each link's counters by the link's name. A slot keeps its link as long as the data plane
 	// lives.
 	Counters map[string]int
+	// Discriminators is Part.Discriminators.
+	Discriminators []uint32 `json:",omitempty"`
 }
 
 // Part is the SCION router's part of the program.
@@ -35,6 +37,9 @@ type Part struct {
 	// SkipMAC leaves out the verification of hop fields. No configuration sets it: benchmarks use it to measure the cost
 	// of the verification.
 	SkipMAC bool
+	// Discriminators has the local discriminator of each link's BFD session, in the order of Config.Links, 0 for a link that has
+	// none. They are saved for the next process, whatever its keys are. nil leaves those that the data plane has.
+	Discriminators []uint32
 
 	state state
 	// unattended is set if no process serves the data plane.
@@ -56,7 +61,10 @@ func (p *Part) Check() error { return p.Config.validate() }
 
 // State implements datapath.Part.
 func (p *Part) State(old *datapath.Instance) (datapath.State, error) {
-	p.state = state{Config: p.Config, Counters: make(map[string]int)}
+	p.state = state{Config: p.Config, Counters: make(map[string]int), Discriminators: p.Discriminators}
+	if p.Discriminators == nil {
+		p.state.Discriminators = Of(old).keptDiscriminators(p.Config)
+	}
 	maps.Copy(p.state.Counters, Of(old).linkSlots())
 	for _, l := range p.Config.Links {
 		if _, ok := p.state.Counters[l.Name]; !ok {
