@@ -37,11 +37,11 @@ func TestCheckVerb(t *testing.T) {
 	path := checkFiles(t, map[string]string{
 		"culvert.toml":      "name = \"edge\"\ninterfaces = [\"ck0\", \"ck7\"]\n[filter]\n[[filter.rule]]\nname = \"a\"\naction = \"count\"\n",
 		"culvert.d/10.toml": "[[filter.rule]]\nname = \"b\"\naction = \"count\"\n[lb]\nseed = \"x\"\n[[lb.vip]]\naddress = \"192.0.2.7:80\"\nprotocol = \"tcp\"\n",
-		"culvert.d/20.toml": "[[filter.set]]\nname = \"s\"\nentries = [\"192.0.2.0/24\"]\n",
+		"culvert.d/20.toml": "[[filter.set]]\nname = \"s\"\nentries = [\"192.0.2.0/25\", \"192.0.2.128/25\", \"192.0.2.7\"]\n",
 	})
 	status, out, errs := culvert(t, "check", "-c", path)
 	want := "note: " + path + ":2:22: interface ck7 does not exist yet: the data plane attaches to it when it does\n" +
-		path + " with 2 drop-ins: ok: edge on ck0, ck7: filter (2 rules, 1 set, 1 entry), lb (1 VIP)\n"
+		path + " with 2 drop-ins: ok: edge on ck0, ck7: filter (2 rules, 1 set, 3 entries), lb (1 VIP)\n"
 	if status != 0 || out != want || errs != "" {
 		t.Errorf("status %d, %q, %q, want %q", status, out, errs, want)
 	}

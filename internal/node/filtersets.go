@@ -72,6 +72,9 @@ func ChangeSet(c SetChange) error {
 			return err
 		}
 		fmt.Fprintf(c.Out, "set %s has %s\n", c.Name, now.Count())
+		if line := m.Joined(); line != "" {
+			fmt.Fprintln(c.Out, line)
+		}
 		for _, entry := range c.Entries {
 			if looksLikeNetwork(entry) {
 				fmt.Fprintf(c.Out, "%s is the one address %[1]s/32: a network needs its length, as %[1]s/24\n", entry)

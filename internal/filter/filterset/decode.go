@@ -23,7 +23,7 @@ func Decode(image []byte) (*Prefixes, error) {
 		return nil, err
 	}
 	v6, err := decodeFamily(image, family6)
-	return &Prefixes{v4, v6}, err
+	return &Prefixes{v4: v4, v6: v6}, err
 }
 
 // decoder goes through the boundaries of a family in order, and collects the spans between them.

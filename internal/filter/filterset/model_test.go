@@ -164,7 +164,7 @@ func build(all naive) *Prefixes {
 	for _, e := range all {
 		p.put(e.from.Is4(), span{addrOf(e.from), addrOf(e.to), e.until})
 	}
-	p.normal()
+	p.parsed()
 	return p
 }
 

@@ -30,7 +30,7 @@ func ReadPrefixes(name string, data []byte, o Options) (*Prefixes, error) {
 	if err := readFile(name, data, o, p.parse); err != nil {
 		return nil, err
 	}
-	p.normal()
+	p.parsed()
 	return p, nil
 }
 
@@ -40,7 +40,7 @@ func ParsePrefixes(args []string, o Options) (*Prefixes, error) {
 	if err := read(strings.Join(args, " "), o, p.parse); err != nil {
 		return nil, err
 	}
-	p.normal()
+	p.parsed()
 	return p, nil
 }
 

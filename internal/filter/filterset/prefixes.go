@@ -11,7 +11,10 @@ import (
 )
 
 // Prefixes is a set of prefixes of both families. The zero value is empty.
-type Prefixes struct{ v4, v6 []span }
+type Prefixes struct {
+	v4, v6 []span
+	given  int // see Given
+}
 
 // put adds a span. The set has to be made normal afterwards.
 func (p *Prefixes) put(v4 bool, s span) {
@@ -22,8 +25,15 @@ func (p *Prefixes) put(v4 bool, s span) {
 	}
 }
 
-// normal makes the spans of both families normal.
-func (p *Prefixes) normal() { p.v4, p.v6 = normal(p.v4), normal(p.v6) }
+// parsed makes the set of the spans of entries, in any order, that were put into it.
+func (p *Prefixes) parsed() {
+	p.given = len(p.v4) + len(p.v6)
+	p.v4, p.v6 = normal(p.v4), normal(p.v6)
+}
+
+// Given returns how many entries the text has that the set was read from, and 0 for another set. Len may be less, because prefixes
+// that touch or overlap are one, or more, because a range may need several prefixes.
+func (p *Prefixes) Given() int { return p.given }
 
 // Add adds the members of another set. An address of both keeps the later time.
 func (p *Prefixes) Add(q *Prefixes) {
@@ -38,7 +48,7 @@ func (p *Prefixes) Remove(q *Prefixes) {
 
 // Missing returns a prefix of another set that p does not have. It is false if there is none.
 func (p *Prefixes) Missing(q *Prefixes) (netip.Prefix, bool) {
-	rest := Prefixes{without(q.v4, p.v4), without(q.v6, p.v6)}
+	rest := Prefixes{v4: without(q.v4, p.v4), v6: without(q.v6, p.v6)}
 	for prefix := range rest.All() {
 		return prefix, true
 	}

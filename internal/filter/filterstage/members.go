@@ -18,13 +18,39 @@ import (
 // Members are the members for a set.
 type Members filterplane.Members
 
-// Count returns how many members there are, as "2 entries".
-func (m Members) Count() string {
-	n := m.size()
-	if n == 1 {
-		return "1 entry"
+// Count returns how many members there are, as "2 prefixes" or "1 endpoint".
+func (m Members) Count() string { return CountText(m.size(), m.Prefixes == nil) }
+
+// CountText is Count for a number of endpoints or prefixes.
+func CountText(n int, endpoints bool) string {
+	one, more := "prefix", "prefixes"
+	if endpoints {
+		one, more = "endpoint", "endpoints"
 	}
-	return text.Grouped(uint64(n)) + " entries"
+	if n == 1 {
+		return "1 " + one
+	}
+	return text.Grouped(uint64(n)) + " " + more
+}
+
+// Joined returns a line about members that were read from more or fewer entries, "" otherwise.
+func (m Members) Joined() string {
+	n := m.entries()
+	switch {
+	case n == m.size():
+		return ""
+	case n == 1:
+		return "1 entry given, a range of " + m.Count()
+	}
+	return text.Grouped(uint64(n)) + " entries given, " + m.Count() + " after merging those that touch or overlap"
+}
+
+// entries returns how many entries the members were read from. For endpoints it is how many there are: none of them merge.
+func (m Members) entries() int {
+	if m.Prefixes != nil {
+		return m.Prefixes.Given()
+	}
+	return len(m.Endpoints)
 }
 
 // size returns how many members there are.

@@ -35,11 +35,11 @@ func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, er
 	return &prepared{p, start}, nil
 }
 
-// Summary implements stage.Summarizer.
+// Summary implements stage.Summarizer. It counts entries as the file has them: merged into prefixes there may be fewer.
 func (p *Plan) Summary() []stage.Count {
 	entries := 0
 	for _, m := range p.members {
-		entries += Members(m).size()
+		entries += Members(m).entries()
 	}
 	return []stage.Count{
 		{Key: "rules", One: "rule", N: len(p.filter.Rules)}, {Key: "sets", One: "set", N: len(p.filter.Sets)},

@@ -17,6 +17,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
+	"culvert/internal/filter/filterstage"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
 )
@@ -28,7 +29,7 @@ type Set struct {
 	Type string `json:"type"`
 	// From is "file" or "hand".
 	From string `json:"from"`
-	// Count is the number of entries.
+	// Count is the number of entries, for prefixes the shortest list of them.
 	Count int `json:"count"`
 	// Rules are the names of the rules that use the set.
 	Rules []string `json:"rules"`
@@ -73,9 +74,9 @@ func collectSets(inst *datapath.Instance, f filterplane.Filter) ([]Set, error) {
 
 func setType(s filterplane.Set) string {
 	if s.Endpoints {
-		return "endpoint"
+		return filterstage.SetEndpoints
 	}
-	return "prefix"
+	return filterstage.SetPrefixes
 }
 
 // countEntries returns the number of a set's entries that have not expired.
@@ -93,15 +94,13 @@ func countEntries(inst *datapath.Instance, s filterplane.Set) (int, error) {
 func setLines(sets []Set) []string {
 	t := text.Table{Indent: "  ", Right: []bool{false, true}}
 	for _, s := range sets {
-		entries := " entries"
-		if s.Count == 1 {
-			entries = " entry  "
-		}
+		count := filterstage.CountText(s.Count, s.Type == filterstage.SetEndpoints)
+		_, noun, _ := strings.Cut(count, " ")
 		used := ""
 		if len(s.Rules) > 0 {
 			used = "for " + strings.Join(s.Rules, ", ")
 		}
-		t.Add("set "+s.Name, text.Grouped(uint64(s.Count))+entries, s.Type, "from "+s.From, used)
+		t.Add("set "+s.Name, count+strings.Repeat(" ", len(" endpoints")-len(noun)-1), "from "+s.From, used)
 	}
 	return t.Lines()
 }

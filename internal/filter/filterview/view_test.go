@@ -67,8 +67,8 @@ func TestListText(t *testing.T) {
   dns            10   640B     4  file  limit 1kpps 'udp port 53'
   short  3 packets ended before a byte that a rule reads, and did not match it
   malformed  1 packet with a header that contradicts itself is in no set
-  set bad  1,000,000 entries  prefix    from file  for noicmp
-  set x            1 entry    endpoint  from hand
+  set bad  1,000,000 prefixes   from file  for noicmp
+  set x            1 endpoint   from hand
   protect 192.0.2.1:80 --forwarded --mss 1440 --wscale 7  from hand
   top --by src is on`
 	if got := strings.Join(r.lines(), "\n"); got != want {
