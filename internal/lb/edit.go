@@ -168,41 +168,53 @@ func readLive(p *lbplane.Plane, s *State) (live, error) {
 	return l, nil
 }
 
-// finish replaces the state old, whose image is in the programs' maps, by the state now, and calls then. If that fails old
-// comes back.
+// finish replaces the state old, whose image before is in the programs' maps, by the state now, and calls then. If any of that
+// fails old comes back.
 func finish(p *lbplane.Plane, old, now State, before image, l live, then func() error) error {
 	if err := clearNew(p, old, now); err != nil {
 		return err
 	}
+	return replace(p, p.Options().RingSize, old, now, before, l, then)
+}
+
+// storing is what writes images and states to a data plane.
+type storing interface {
+	plane
+	stateStore
+}
+
+// replace is finish for a data plane whose counters are as they have to be. size is that of a ring.
+func replace(p storing, size int, old, now State, before image, l live, then func() error) error {
 	now.Unfinished = true
 	if err := now.store(p); err != nil {
 		return err
 	}
-	image, size := now.image(l), p.Options().RingSize
+	image := now.image(l)
 	err := write(p, size, before, image)
 	if err == nil {
+		now.Unfinished = false
+		err = now.store(p)
+	}
+	if err == nil { // last, because what then has done stays
 		err = then()
 	}
-	if err != nil {
-		back := write(p, size, image, old.image(l))
-		if back == nil {
-			// Flows may have been assigned to backends of now, so their IDs must not be used again.
-			old.Generations = now.Generations
-			back = old.store(p)
-		}
-		return errors.Join(err, back)
+	if err == nil {
+		return nil
 	}
-	now.Unfinished = false
-	return now.store(p)
+	now.Unfinished = true
+	back := errors.Join(now.store(p), write(p, size, image, old.image(l)))
+	if back == nil {
+		// Flows may have been assigned to backends of now, so their IDs must not be used again.
+		old.Generations = now.Generations
+		back = old.store(p)
+	}
+	return errors.Join(err, back)
 }
 
 // follow writes new live data of an unchanged state. Backends are written first, and read later to find out what is in the
 // maps. They do not tell whether rings and VIPs have been written too. So the state is marked as unfinished if these change,
 // and everything is written again if the process dies or fails in the middle.
-func follow(p interface {
-	plane
-	stateStore
-}, size int, s State, before image, l live) error {
+func follow(p storing, size int, s State, before image, l live) error {
 	now := s.image(l)
 	changed := !maps.EqualFunc(before.rings, now.rings, slices.Equal) || !maps.Equal(before.vips, now.vips)
 	if changed && !s.Unfinished {

@@ -3,6 +3,7 @@
 package lb
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -113,6 +114,56 @@ func (r *recorder) counts(vip uint32) map[uint32]int {
 		n[o.Number()]++
 	}
 	return n
+}
+
+// failsOnce fails to store a state once, after others.
+type failsOnce struct {
+	*recorder
+	after int
+}
+
+func (f *failsOnce) SetState(b []byte) error {
+	err := f.recorder.SetState(b)
+	if f.after--; f.after == -1 {
+		return errors.New("no room")
+	}
+	return err
+}
+
+// TestReplaceFails wants the former state back, whatever fails: the first write of the new one, the last one, or what comes then.
+func TestReplaceFails(t *testing.T) {
+	old := numbered(t, State{}, vip(t, "192.0.2.1:80/tcp", "10.0.0.11", "10.0.0.12"))
+	l := allUp(&old)
+	now := old.clone()
+	now.VIPs[0].Backends[1].Weight = 3
+	const there, back = "unfinished true, ring 0, unfinished false", ", unfinished true, ring 0, unfinished false"
+	for _, tt := range []struct {
+		fails     int // the number of stores before the one that fails
+		then      error
+		want, err string
+	}{
+		{9, nil, there, "<nil>"},
+		{0, nil, "unfinished true", "no room"},
+		{1, nil, there + back, "no room"},
+		{9, errors.New("no sockets"), there + back, "no sockets"},
+	} {
+		r := newRecorder()
+		if err := write(r, small.RingSize, image{}, old.image(l)); err != nil {
+			t.Fatal(err)
+		}
+		r.written()
+		called := false
+		err := replace(&failsOnce{r, tt.fails}, small.RingSize, old, now, old.image(l), l, func() error { called = true; return tt.then })
+		if fmt.Sprint(err) != tt.err || called != (tt.fails == 9) {
+			t.Errorf("store %d, then %v: error %v, want %s; then was called: %t", tt.fails, tt.then, err, tt.err, called)
+		}
+		if got := r.written(); got != tt.want {
+			t.Errorf("store %d, then %v: %q, want %q", tt.fails, tt.then, got, tt.want)
+		}
+		if c := r.counts(0); (c[1] > 9) != (err == nil) {
+			t.Errorf("store %d, then %v: positions %v", tt.fails, tt.then, c)
+		}
+	}
 }
 
 // TestWrite changes a state step by step, and checks what is written to the data plane and in which order.
