@@ -221,8 +221,8 @@ func workers(n *config.Node) datapath.Workers {
 	return datapath.Workers{CPUs: n.Workers.CPUNumbers(), Queue: n.Workers.QueueLen()}
 }
 
-// commit has the stages commit in their order. Each calls rest for those behind it, and restores what it has changed if rest
-// fails. The SCION router stands behind the load balancer because it does not restore anything.
+// commit has the stages commit in their order. Each calls rest for those behind it, and restores what it has changed if that or
+// rest fails. The SCION router stands behind the load balancer because it calls rest first.
 func commit(ctx context.Context, inst *datapath.Instance, all []stage.Prepared) error {
 	if len(all) == 0 {
 		return nil

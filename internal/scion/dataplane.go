@@ -29,6 +29,8 @@ type DataPlane interface {
 	// ScheduleKeys loads the keys of a schedule as they are due, and SetSlowPathKey notes the current one.
 	ScheduleKeys(keys []keyring.Key, now time.Time) error
 	SetSlowPathKey(key [16]byte) error
+	// Keep notes the keys, their schedule and the interfaces of links, and back brings them back.
+	Keep() (back func() error, err error)
 	// SetLinkUp sets whether the fast path may send over a link.
 	SetLinkUp(link int, up bool) error
 	// SetLinkBFD sets the session whose BFD packets are passed up from a link. With the zero value all are.

@@ -203,15 +203,21 @@ func sameProgram(a, b *datapath.Instance) bool {
 	return a != nil && b != nil && a.Program() == b.Program()
 }
 
-// commit loads the key and starts following the far ends of all links.
+// commit loads the key and starts following the far ends of all links. If that fails the keys are those of before.
 func (f *fastPath) commit(ctx context.Context, plane DataPlane) (err error) {
 	if err := f.follow(ctx); err != nil {
 		return err
 	}
+	back, err := plane.Keep()
+	if err != nil {
+		return err
+	}
 	f.plane = plane
 	f.journal = newJournal(f.router, f.plane)
-	f.hosts, err = f.followLinks(resolverTracker{f.resolver})
-	return err
+	if f.hosts, err = f.followLinks(resolverTracker{f.resolver}); err != nil {
+		return errors.Join(err, back())
+	}
+	return nil
 }
 
 // begin has the work begin, which a former one may have done until now, and writes that to the log. It tells whether there was

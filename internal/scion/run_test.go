@@ -95,11 +95,15 @@ type printingPlane struct {
 	mu    sync.Mutex
 	links int
 	reads uint64
+	// noHosts is the error of Hosts, and said what the plane has printed.
+	noHosts error
+	said    []string
 }
 
 func (p *printingPlane) say(words ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.said = append(p.said, strings.TrimSpace(fmt.Sprintln(words...)))
 	fmt.Fprintln(os.Stdout, append([]any{"plane"}, words...)...)
 }
 
@@ -137,6 +141,10 @@ func (p *printingPlane) ScheduleKeys([]keyring.Key, time.Time) error { p.say("ke
 
 func (p *printingPlane) SetSlowPathKey([16]byte) error { return nil }
 
+func (p *printingPlane) Keep() (func() error, error) {
+	return func() error { p.say("back"); return nil }, nil
+}
+
 func (p *printingPlane) SetLinkUp(link int, up bool) error { p.say("link", link, "up", up); return nil }
 
 func (p *printingPlane) SetLinkBFD(int, scionplane.BFDSession) error { return nil }
@@ -148,7 +156,7 @@ func (p *printingPlane) SetLinkNextHop(link int, nh scionplane.NextHop) error {
 
 func (p *printingPlane) SetLinkAccept(int, scionplane.Accept) error { return nil }
 
-func (p *printingPlane) Hosts() (map[netip.Addr]uint32, error) { return nil, nil }
+func (p *printingPlane) Hosts() (map[netip.Addr]uint32, error) { return nil, p.noHosts }
 
 func (p *printingPlane) SetHost(addr netip.Addr, _ scionplane.NextHop) error {
 	p.say("host", addr)

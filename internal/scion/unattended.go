@@ -38,6 +38,15 @@ func (u *unattended) Commit(ctx context.Context, inst *datapath.Instance, rest f
 		return err
 	}
 	u.plane = scionplane.Of(inst)
+	back, err := u.plane.Keep()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, back())
+		}
+	}()
 	if u.both, err = SetLinkInterfaces(ctx, u.router, u.plane, u.file.Loose()); err != nil {
 		return err
 	}

@@ -50,6 +50,11 @@ func (p Plane) writeAccept(link int, a Accept) error {
 	if !a.Except {
 		refused = ^named
 	}
+	return p.putRefused(link, refused)
+}
+
+// putRefused writes the interfaces that a link refuses.
+func (p Plane) putRefused(link int, refused uint64) error {
 	if err := p.Map(bpfobj.PipelineMapScionRefused).Put(uint32(link), refused); err != nil {
 		return fmt.Errorf("writing the interfaces of link %d of %s: %w", link, p.Name(), err)
 	}

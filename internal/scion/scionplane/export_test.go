@@ -22,5 +22,8 @@ func (p Plane) KeyIDs() ([]uint64, error) { return p.keyIDs() }
 // RawKeySize is the size of an entry of the programs' map of keys.
 var RawKeySize = binary.Size(bpfobj.PipelineAesCmacKey{})
 
+// Refused is refused.
+func (p Plane) Refused() ([]uint64, error) { return p.refused() }
+
 // RawHop returns a next hop as it is in maps.
 func RawHop(nh NextHop) bpfobj.PipelineNextHop { return nh.raw() }

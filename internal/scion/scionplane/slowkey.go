@@ -31,8 +31,11 @@ func newSlowKeyMap() (*ebpf.Map, error) {
 }
 
 // SetSlowPathKey notes the key that the slow path verifies hop fields with.
-func (p Plane) SetSlowPathKey(key Key) error {
-	if err := p.Map(slowKeyMap).Put(uint32(0), keyID(key)); err != nil {
+func (p Plane) SetSlowPathKey(key Key) error { return p.noteSlowPathKey(keyID(key)) }
+
+// noteSlowPathKey is SetSlowPathKey for the ID of a key, 0 for none.
+func (p Plane) noteSlowPathKey(id uint64) error {
+	if err := p.Map(slowKeyMap).Put(uint32(0), id); err != nil {
 		return fmt.Errorf("noting the slow path's key of %s: %w", p.Name(), err)
 	}
 	return p.updateOwnKeyLimits(-1)
