@@ -24,9 +24,9 @@ const (
 // requestTimeout is how long a request may take to arrive, header and body together. It is a variable for tests.
 var requestTimeout = 10 * time.Second
 
-// Listen listens on a TCP address. Errors do not name it, for the caller does.
-func Listen(address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+// Listen is Bind with errors that do not name the address, for the caller does, and that say what to do.
+func Listen(address string, own ...net.Listener) (net.Listener, error) {
+	l, err := Bind(address, own...)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("%w: stop the process that has it ('ss -tlnp') or choose another port", unix.EADDRINUSE)
 	}

@@ -40,11 +40,12 @@ type metricsServer struct {
 	// process has the metrics of the process itself. logError logs what cannot be read.
 	process  prometheus.Collector
 	logError func(message string, fields ...any)
-	// address is where they are served, "" for nowhere.
-	address string
-	handler atomic.Pointer[http.Handler]
-	stop    context.CancelFunc
-	work    sync.WaitGroup
+	// address is where they are served, "" for nowhere, and listener what listens there.
+	address  string
+	listener net.Listener
+	handler  atomic.Pointer[http.Handler]
+	stop     context.CancelFunc
+	work     sync.WaitGroup
 }
 
 // show has the server show an instance, nil for none, from now on.
@@ -62,12 +63,13 @@ func (m *metricsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*m.handler.Load()).ServeHTTP(w, r)
 }
 
-// listen opens a listener at another address, nil if the address is the same or there is none.
+// listen opens a listener at another address, nil if the address is the same or there is none. It may overlap with the address
+// before.
 func (m *metricsServer) listen(n *config.Node) (net.Listener, error) {
 	if n.Metrics == m.address || n.Metrics == "" {
 		return nil, nil
 	}
-	l, err := httpserve.Listen(n.Metrics)
+	l, err := httpserve.Listen(n.Metrics, m.listener)
 	if err != nil {
 		return nil, n.Locate("metrics", fmt.Errorf("serving metrics on %s: %w", n.Metrics, err))
 	}
@@ -85,7 +87,7 @@ func (m *metricsServer) move(address string, l net.Listener) {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	m.stop = stop
+	m.stop, m.listener = stop, l
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", m)
 	m.work.Go(func() {
@@ -102,5 +104,5 @@ func (m *metricsServer) close() {
 		m.work.Wait()
 		m.stop = nil
 	}
-	m.address = ""
+	m.address, m.listener = "", nil
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/pulse"
+	"culvert/internal/httpserve"
 	"culvert/internal/scion/handover"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
@@ -102,15 +103,17 @@ func (s *SlowPath) listen(field, address string) (*handover.Endpoint, error) {
 	if address == "" {
 		return nil, nil
 	}
+	var own []net.Listener
 	if s.former != nil {
 		for _, e := range s.former.endpoints() {
 			if e.Address == address && e.Open() {
 				e.Hold()
 				return e, nil
 			}
+			own = append(own, e.Listener())
 		}
 	}
-	l, err := net.Listen("tcp", address)
+	l, err := httpserve.Bind(address, own...)
 	if err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
 			return nil, badField(s.router.Path)(field, "%w: stop the process that has it ('ss -tlnp') or write another port", err)

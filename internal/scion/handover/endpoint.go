@@ -52,6 +52,9 @@ func (e *Endpoint) Drop() {
 	}
 }
 
+// Listener returns what listens at the address.
+func (e *Endpoint) Listener() net.Listener { return e.listener }
+
 // Open tells whether the endpoint can still serve.
 func (e *Endpoint) Open() bool { return e.ctx.Err() == nil }
 
