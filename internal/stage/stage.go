@@ -118,7 +118,8 @@ type Successor interface {
 	// until the new stage's Commit, and goes on if that fails or the new stage is closed before. The order is: former's
 	// Serve ends, Commit of the new stage, Close of former, Serve of the new stage. The instance that Commit gets is former's
 	// if the program stays, and its successor otherwise; shared maps are the same. Former's Serve ends with the cause
-	// ErrSucceeded and is called again if the Commit fails.
+	// ErrSucceeded and is called again if the Commit fails. A stage that the file has no more has no successor: its Close comes
+	// once the others serve.
 	Succeed(ctx context.Context, start Start, former Prepared) (Prepared, error)
 }
 
@@ -159,7 +160,7 @@ type Prepared interface {
 	// Part returns the stage's part of the program, nil if it has none.
 	Part() datapath.Part
 	// Commit brings the plan into force on an attached data plane, and then calls rest, which does the same for the stages
-	// behind this one. If rest fails, Commit restores what it has changed in maps that an earlier program uses too, and
+	// behind this one. If that or rest fails, Commit restores what it has changed in maps that an earlier program uses too, and
 	// returns the error.
 	Commit(ctx context.Context, inst *datapath.Instance, rest func() error) error
 	// Serve keeps the data plane in step with the host until ctx ends, and calls ready once it is in step. It returns nil at

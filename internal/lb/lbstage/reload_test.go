@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"culvert/internal/lb/announce"
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/testbed"
 )
@@ -113,6 +114,29 @@ func TestReload(t *testing.T) {
 	p.stop(nil)
 	if got := p.announced(); got != "192.0.2.1/32 192.0.2.4/32" {
 		t.Errorf("announced after the end of the process: %s", got)
+	}
+}
+
+// TestOffWithoutAnswer turns the load balancer off while its router does not answer, for which the end of a session waits. The other
+// stages of a node do not.
+func TestOffWithoutAnswer(t *testing.T) {
+	if !testbed.InProcess(t) {
+		return
+	}
+	p := newProcess(t)
+	p.start(reloadFile("", "", "192.0.2.2:53"))
+	p.eventually("announced", "192.0.2.1/32 192.0.2.2/32", p.announced)
+	p.eventually("sessions", "established", p.published)
+	p.router.Must(t, func() error { testbed.IP(t, "link set r0 down"); return nil })
+	p.reload(noLB, nil)
+	if p.closing > announce.WriteWait/2 {
+		t.Errorf("the other stages waited %s", p.closing)
+	}
+	p.eventually("sessions", "unknown", p.published)
+	p.stop(nil)
+	p.must(p.serving.Close()) // waits
+	if text := p.log.String(); strings.Contains(text, "end the BGP sessions") {
+		t.Errorf("the sessions have not ended: %s", text)
 	}
 }
 

@@ -39,6 +39,8 @@ type process struct {
 	serving stage.Prepared
 	end     context.CancelCauseFunc
 	done    chan error
+	// closing is how long the reload before kept the load balancer and the stages behind it unserved.
+	closing time.Duration
 }
 
 const birdConfig = `log "%[1]s/log" all;
@@ -198,7 +200,9 @@ func (p *process) reload(text string, no error) (how string) {
 		p.must(next.Close())
 		return how
 	}
+	closing := time.Now()
 	p.must(p.serving.Close())
+	p.closing = time.Since(closing)
 	if p.inst != inst {
 		p.inst.Close()
 	}

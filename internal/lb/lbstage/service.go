@@ -117,6 +117,19 @@ func (s *service) silence() {
 	})
 }
 
+// retire withdraws everything and ends the BGP sessions, since the load balancer is off. A neighbor that does not answer takes
+// seconds for that, so only end waits for it.
+func (s *service) retire() {
+	s.silence()
+	s.mu.Lock()
+	published := s.published
+	s.published = nil
+	s.mu.Unlock()
+	if published != nil {
+		published.end()
+	}
+}
+
 // end ends the BGP sessions as at the end of the process: with a graceful restart, neighbors keep the prefixes.
 func (s *service) end() (err error) {
 	s.mu.Lock()

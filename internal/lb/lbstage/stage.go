@@ -211,16 +211,17 @@ func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func(
 	if p.On() {
 		return nil
 	}
-	// Nothing is served any more. If there are BGP sessions, the end of the former stage withdraws everything.
+	// Nothing is served any more. If there are BGP sessions, Serve withdraws everything.
 	p.service.mu.Lock()
 	p.service.off = true
 	p.service.mu.Unlock()
-	return p.Close()
+	return nil
 }
 
 // Serve implements stage.Prepared.
 func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	if !p.On() {
+		p.service.retire()
 		return nil
 	}
 	ready()
