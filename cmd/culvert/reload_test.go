@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,15 +25,18 @@ func rewrite(t *testing.T, path, text string) {
 	must(os.Rename(path+"~", path))
 }
 
+// refusedFor is an error with which a file is refused.
+type refusedFor struct {
+	File         string
+	Line, Column int
+	Error        string
+}
+
 // reload runs 'culvert reload -j' with arguments, and returns the exit status and what it says.
 func reload(t *testing.T, args ...string) (status int, r struct {
 	node.Reloaded
 	OK     bool
-	Errors []struct {
-		File         string
-		Line, Column int
-		Error        string
-	}
+	Errors []refusedFor
 }) {
 	t.Helper()
 	status, stdout, stderr := culvert(t, append([]string{"reload", "-j"}, args...)...)
@@ -75,6 +79,8 @@ func TestReload(t *testing.T) {
 		{"off", head + rule(6), true, []string{"[lb] switched off"}, "filter of culvert on ft0 ", "filter list"},
 		{"metrics", "metrics = '127.0.0.1:9441'\nlog_level = 'debug'\n" + head + rule(6), false,
 			[]string{"metrics: none → 127.0.0.1:9441", "log_level: INFO → DEBUG"}, "udp port 6", "filter list"},
+		{"metrics everywhere", "metrics = '0.0.0.0:9441'\n" + head + rule(6), false, []string{"metrics: 127.0.0.1:9441 → 0.0.0.0:9441"}, "udp port 6", "filter list"},
+		{"metrics here", "metrics = '127.0.0.1:9441'\n" + head + rule(6), false, []string{"metrics: 0.0.0.0:9441 → 127.0.0.1:9441"}, "udp port 6", "filter list"},
 	} {
 		rewrite(t, file, step.text)
 		if _, r := reload(t, "--dry-run"); !r.DryRun || !r.OK {
@@ -134,10 +140,10 @@ func TestReloadRefused(t *testing.T) {
 		{"no TOML", good + "[", "", 7},
 		{"a bad expression", strings.Replace(good, "udp port 5", "udp prot 5", 1), `compile "udp prot 5"`, 6},
 		{"a bad line in a set", good + "[[filter.set]]\nname = 'bad'\nfile = 'bad.txt'\n", `bad.txt:1001: "foo"`, 9},
-		{"an interface that is gone", strings.Replace(good, "'ft0'", "'ft0', 'gone'", 1) + "\nmissing='refuse'\n", "", 0},
+		{"an interface that is gone", "missing = 'refuse'\n" + strings.Replace(good, "'ft0'", "'ft0', 'gone'", 1), "interface gone does not exist: see 'ip link'", 2},
 		{"a rule made by hand", strings.Replace(good, "'r'", "'hand'", 1), "hand", 0},
 		{"another name", "name = 'b'\n" + good, "the data plane would be b instead of culvert", 1},
-		{"another mode", "mode = 'generic'\n" + good, "the kernel cannot change that while packets flow", 1},
+		{"another mode", "mode = 'generic'\n" + good, "is attached in native mode, and the kernel cannot change that while packets flow", 1},
 		{"an address in use", "metrics = '127.0.0.1:9442'\n" + good, "127.0.0.1:9442 is in use by culvert.test", 1},
 		{"an address that is not here", "metrics = '198.51.100.7:1'\n" + good, "198.51.100.7:1", 1},
 		{"no file", "", "", 0},
@@ -158,6 +164,15 @@ func TestReloadRefused(t *testing.T) {
 		if e := r.Errors[0]; !strings.Contains(e.Error, tt.want) || strings.Contains(e.Error, "\n") || tt.line > 0 && e.Line != tt.line {
 			t.Errorf(tt.name+": errors %+v, want %q in line %d", r.Errors, tt.want, tt.line)
 		}
+		if tt.name == "another mode" || tt.name == "an interface that is gone" {
+			// 'culvert check' says the same.
+			var checked struct{ Errors []refusedFor }
+			_, stdout, _ := culvert(t, "check", "-j", "-c", file)
+			must(json.Unmarshal([]byte(stdout), &checked))
+			if !slices.Equal(checked.Errors, r.Errors) {
+				t.Errorf("%s: check says\n%+v, and reload\n%+v", tt.name, checked.Errors, r.Errors)
+			}
+		}
 		if _, after, _ := culvert(t, "filter", "list"); after != before {
 			t.Errorf(tt.name+": the filter is now\n%s\nand was\n%s", after, before)
 		}
@@ -169,6 +184,10 @@ func TestReloadRefused(t *testing.T) {
 			held.Close()
 		}
 	}
+	rewrite(t, file, "missing = 'wait'\n"+strings.Replace(good, "'ft0'", "'ft0', 'gone'", 1))
+	const waits = "c.toml:2:22: interface gone does not exist yet: the data plane attaches to it when it does"
+	b.expect(0, waits, "check", "-c", file)
+	b.expect(0, waits, "reload", "--dry-run")
 	rewrite(t, file, good+"# a comment\n")
 	b.expect(0, "DIFFERS", "status")
 	if status, r := reload(t); status != 0 || !r.OK {
@@ -313,6 +332,7 @@ func (b *lbBed) counts() (received, forwarded uint64) {
 func TestReloadWhich(t *testing.T) {
 	b := newPairsBed(t)
 	b.expect(1, "no process of this network namespace serves a data plane", "reload")
+	b.expect(1, "'culvert run -c FILE' (without -c it reads /etc/culvert/culvert.toml), or 'systemctl start culvert'", "reload")
 	const text = "name = '%s'\ninterfaces = ['%s']\n[filter]\n"
 	one, two := b.file("one.toml", fmt.Sprintf(text, "a@1", "ft0")), b.file("two.toml", fmt.Sprintf(text, "b", "fx0"))
 	p := runAttached(t, one)
@@ -322,7 +342,9 @@ func TestReloadWhich(t *testing.T) {
 	b.expect(0, "b: "+two, "reload", "--on", "b")
 	b.expect(0, "a@1: "+one, "reload", "-c", one)
 	b.expect(1, "no process of this network namespace runs three.toml", "reload", "-c", "three.toml")
+	b.expect(1, "'culvert run -c three.toml'; those that run have "+one+", "+two, "reload", "-c", "three.toml")
 	b.expect(1, "no process of this network namespace serves data plane c", "reload", "--on", "c")
+	b.expect(1, "with the FILE of c: 'culvert run -c FILE'; those that run serve a@1, b", "reload", "--on", "c")
 	must(p.cmd.Process.Signal(syscall.SIGSTOP))
 	b.expect(1, "no answer in 5s", "reload", "--on", "a@1")
 	must(p.cmd.Process.Signal(syscall.SIGCONT))

@@ -26,7 +26,9 @@ func (o *Options) normalize() (err error) {
 type Problem struct {
 	// Interface is the interface that the error is about, "" for none.
 	Interface string
-	Err       error
+	// Mode tells whether the error is about the mode.
+	Mode bool
+	Err  error
 }
 
 // Check returns the errors with which Attach would refuse options, as far as that can be known without touching anything, and
@@ -35,7 +37,7 @@ type Problem struct {
 func Check(o Options, running *Instance) (problems []Problem, missing []string) {
 	add := func(name string, err error) {
 		if err != nil {
-			problems = append(problems, Problem{name, err})
+			problems = append(problems, Problem{Interface: name, Err: err})
 		}
 	}
 	add("", o.normalize())
@@ -43,7 +45,9 @@ func Check(o Options, running *Instance) (problems []Problem, missing []string) 
 		_, err := pins.Interfaces(nil, o.Wait)
 		add("", err)
 	}
-	add("", checkMode(running, o))
+	if err := checkMode(running, o); err != nil {
+		problems = append(problems, Problem{Mode: true, Err: err})
+	}
 	dir, err := instanceDir(o.Name)
 	add("", err)
 	unknown := err != nil // which programs are this data plane's

@@ -296,8 +296,8 @@ func checkMode(old *Instance, o Options) error {
 		return nil
 	}
 	mode := map[bool]string{false: "native", true: "generic"}
-	return fmt.Errorf("data plane %s is attached in %s mode: to attach it in %s mode, detach it first "+
-		"(culvert detach %s)", o.Name, mode[old.meta.Generic], mode[o.Generic], strings.Join(old.Attached(), " "))
+	return fmt.Errorf("data plane %s is attached in %s mode, and the kernel cannot change that while packets flow: to attach it in "+
+		"%s mode, detach it first (culvert detach %s) and start again", o.Name, mode[old.meta.Generic], mode[o.Generic], strings.Join(old.Attached(), " "))
 }
 
 // attachLink attaches inst to an interface and pins the link at path.

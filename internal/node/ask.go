@@ -54,9 +54,9 @@ type serving struct {
 func find(ctx context.Context, which Which) (path string, err error) {
 	all, silent := processes(ctx)
 	var fit []serving
-	var names []string
+	var names, files []string
 	for _, s := range all {
-		names = append(names, s.Name)
+		names, files = append(names, s.Name), append(files, s.File)
 		if (which.On == "" || s.Name == which.On) && (which.File == "" || sameFile(s.File, which.File)) {
 			fit = append(fit, s)
 		}
@@ -69,11 +69,21 @@ func find(ctx context.Context, which Which) (path string, err error) {
 	case len(fit) > 1:
 		return "", fmt.Errorf("several processes serve data planes here, %s: name one with --on", strings.Join(names, ", "))
 	case which.File != "":
-		return "", fmt.Errorf("no process of this network namespace runs %s: start it with 'culvert run -c %[1]s'", which.File)
+		return "", fmt.Errorf("no process of this network namespace runs %s: start it with 'culvert run -c %[1]s'%s", which.File, others("have", files))
 	case which.On != "":
-		return "", fmt.Errorf("no process of this network namespace serves data plane %s: see 'culvert status'", which.On)
+		return "", fmt.Errorf("no process of this network namespace serves data plane %s: start it with the FILE of %[1]s: 'culvert run -c FILE'%s",
+			which.On, others("serve", names))
 	}
-	return "", errors.New("no process of this network namespace serves a data plane: start one with 'culvert run'")
+	return "", errors.New("no process of this network namespace serves a data plane, so that none has a configuration to read again: start one: " +
+		"'culvert run -c FILE' (without -c it reads /etc/culvert/culvert.toml), or 'systemctl start culvert'")
+}
+
+// others says what the processes have that are not meant.
+func others(verb string, what []string) string {
+	if len(what) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; those that run %s %s", verb, strings.Join(what, ", "))
 }
 
 // sameFile tells whether two paths name one file as far as their texts tell: the process may run elsewhere.

@@ -35,6 +35,7 @@ func changes(was, is *up) (lines []string) {
 	}
 	old, now := was.file.Node, is.file.Node
 	for _, value := range []struct{ key, old, now string }{
+		{"mode", old.Mode, now.Mode},
 		{"workers", workersText(old), workersText(now)},
 		{"metrics", old.Metrics, now.Metrics},
 		{"log_level", old.Level().String(), now.Level().String()},

@@ -74,13 +74,25 @@ func (c *Checked) look() {
 	if c.name == "" || len(c.on) == 0 {
 		return // there are errors, or all underlay addresses are on loopback
 	}
-	problems, missing := datapath.Check(c.options(true), running)
+	c.refused(c.checkAttach(running, c.note))
+}
+
+// checkAttach returns the errors with which a data plane could not be attached in the place of the running one, nil if there is
+// none, and notes the interfaces that it would wait for.
+func (u *up) checkAttach(running *datapath.Instance, note func(error)) error {
+	problems, missing := datapath.Check(u.options(true), running)
+	var errs config.Errors
 	for _, p := range problems {
-		c.refused(c.up.locate(p.Interface, p.Err))
+		if p.Mode {
+			errs.Add(u.file.Node.Locate("mode", p.Err))
+		} else {
+			errs.Add(u.locate(p.Interface, p.Err))
+		}
 	}
 	for _, name := range missing {
-		c.note(c.up.locate(name, fmt.Errorf("interface %s does not exist yet: the data plane attaches to it when it does", name)))
+		note(u.locate(name, fmt.Errorf("interface %s does not exist yet: the data plane attaches to it when it does", name)))
 	}
+	return errs.Err()
 }
 
 // running returns the data plane of that name in this network namespace, nil if there is none, and finds the process that serves it.

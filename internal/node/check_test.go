@@ -330,7 +330,7 @@ func TestCheckRunning(t *testing.T) {
 	wantTexts(t, "errors", dir, Check(write("d.toml", "name = \"other\"\n"+checkHead+"[filter]\n")).Errors(),
 		[]string{"DIR/d.toml:2:15: interface ck0 carries XDP program "})
 	wantTexts(t, "errors", dir, Check(write("d.toml", "mode = \"generic\"\nname = \"node-check-test\"\n"+checkHead+"[filter]\n")).Errors(),
-		[]string{"data plane node-check-test is attached in native mode"})
+		[]string{"DIR/d.toml:1:8: data plane node-check-test is attached in native mode"})
 	if errs := config.All(Attach(t.Context(), filepath.Join(dir, "d.toml"), nil, &out)); len(errs) != 1 ||
 		!strings.Contains(errs[0].Error(), "data plane node-check-test is attached in native mode") {
 		t.Errorf("a start says %q", errs)

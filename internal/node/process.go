@@ -62,6 +62,7 @@ func (p *process) run(ctx context.Context) error {
 	p.states = newStages(p.up, p.log)
 	defer p.states.close()
 	defer p.watch.begin(p.states)()
+	defer p.watch.loop.End() // the end counts as a turn: a stage may not end
 	hangup := make(chan os.Signal, 1)
 	signal.Ignore(syscall.SIGHUP) // without a moment in which it would end the process
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -97,8 +98,12 @@ func (p *process) begin(ctx context.Context) {
 
 // loop handles what happens until the process is to end.
 func (p *process) loop(ctx context.Context, hangup <-chan os.Signal) error {
+	tick := time.NewTicker(loopPeriod)
+	defer tick.Stop()
 	for {
+		p.watch.loop.Beat()
 		select {
+		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-p.failed:
@@ -175,14 +180,38 @@ func (p *process) stageEnded(s *server) error {
 	return failed
 }
 
+// slowEnd is how long stages may take to end before the log says which ones are waited for. It is a variable for tests.
+var slowEnd = 5 * time.Second
+
 // endServers ends the Serve of stages at the same time.
 func (p *process) endServers(cause error, servers ...*server) {
 	for _, s := range servers {
 		s.cancel(cause)
 	}
+	slow := time.NewTimer(slowEnd)
+	defer slow.Stop()
 	for _, s := range servers {
+		select {
+		case <-s.done:
+			continue
+		case <-slow.C: // comes once
+			p.log.Warn("stages take long to end, and nothing else is done until they have", "stages", running(servers))
+		}
 		<-s.done
 	}
+}
+
+// running names the servers that have not ended.
+func running(servers []*server) string {
+	var names []string
+	for _, s := range servers {
+		select {
+		case <-s.done:
+		default:
+			names = append(names, s.Name())
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // server returns the server of a stage, nil if there is none.

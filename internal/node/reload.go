@@ -28,6 +28,7 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 	}
 	start := time.Now()
 	result := &Reloaded{Name: p.up.name, File: p.up.file.Path, DryRun: r.DryRun, Changes: []string{}, Notes: []string{}}
+	p.watch.loop.Beat()
 	next, err := p.candidate(func(err error) { result.Notes = append(result.Notes, withPosition(err).Error()) })
 	if err == nil {
 		result.Changes = append(result.Changes, changes(p.up, next)...)
@@ -37,6 +38,7 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 		return result, err
 	}
 	back := p.lastKept()
+	p.watch.loop.Beat()
 	if err == nil {
 		result.NewProgram, err = p.apply(ctx, next)
 	}
@@ -105,23 +107,17 @@ func (p *process) check(next *up, note func(error)) error {
 	}
 	errs.Add(next.checkPlans(p.up.inst))
 	errs.Add(next.checkHost(true, os.Getpid(), note))
-	problems, _ := datapath.Check(next.options(true), p.up.inst)
-	for _, problem := range problems {
-		errs.Add(next.locate(problem.Interface, problem.Err))
-	}
-	return errs.Err()
+	errs.Add(next.checkAttach(p.up.inst, note))
+	return config.Errors(withPositions(errs)).Err()
 }
 
 // staysSame refuses changes that a data plane does not survive.
 func (p *process) staysSame(next *up) error {
-	was, is := p.up.file.Node, next.file.Node
+	is := next.file.Node
 	switch {
 	case next.name != p.up.name:
 		return is.Locate("name", fmt.Errorf("the data plane would be %s instead of %s, which is another one: "+
 			"'culvert run' with this file starts it beside this process", next.name, p.up.name))
-	case is.Mode != was.Mode:
-		return is.Locate("mode", fmt.Errorf("mode = %q instead of %q: the kernel cannot change that while packets flow: "+
-			"detach the data plane ('culvert detach --all') and start again", is.Mode, was.Mode))
 	case (len(next.on) == 0) != (p.up.inst == nil):
 		return errors.New("the router's addresses move between loopback and interfaces: start the process again")
 	}
@@ -139,6 +135,7 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 		closeListener(listener)
 		return false, err
 	}
+	p.watch.loop.Beat()
 	former := p.up
 	keep, err := p.fits(next)
 	if err != nil {
@@ -154,7 +151,9 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 			end = append(end, s)
 		}
 	}
+	p.watch.loop.Beat()
 	p.endServers(stage.ErrSucceeded, end...)
+	p.watch.loop.Beat()
 	if keep {
 		next.inst = former.inst
 		err = p.recommit(ctx, next)
@@ -170,6 +169,7 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 		p.resume(ctx, end, !keep)
 		return false, err
 	}
+	p.watch.loop.Beat()
 	p.succeed(ctx, next, goOn, !keep)
 	p.metrics.move(next.file.Node.Metrics, listener)
 	return !keep, nil
@@ -256,8 +256,14 @@ func (p *process) succeed(ctx context.Context, next *up, goOn []*server, loaded 
 			}
 		}
 	}
+	// What the configuration has no more holds nothing that the others need, and may take long to close.
+	var gone []stage.Prepared
 	for _, s := range p.servers {
-		if !slices.Contains(goOn, s) {
+		switch {
+		case slices.Contains(goOn, s):
+		case planOf(next.plans, s.Name()) == nil:
+			gone = append(gone, s.Prepared)
+		default:
 			p.close(s.Prepared)
 		}
 	}
@@ -280,8 +286,11 @@ func (p *process) succeed(ctx context.Context, next *up, goOn []*server, loaded 
 	p.watch.only(servers)
 	if loaded {
 		p.metrics.show(next.inst)
-		former.inst.Close()
 		p.beginKeepers(ctx)
+	}
+	closeStages(gone, p.log)
+	if loaded {
+		former.inst.Close()
 	}
 	p.level.Set(next.file.Node.Level())
 }

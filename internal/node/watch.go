@@ -24,6 +24,10 @@ const (
 	// keepersWithin bounds the turns of the loops that keep an instance in step, which come each second, unless another command
 	// holds the edit lock.
 	keepersWithin = pins.LockWait + 15*time.Second
+	// loopPeriod is how often the process's own loop turns at least, and loopWithin bounds its turns. The longest are the steps of
+	// a reload, which read sets with millions of entries, load programs, and wait for the edit lock.
+	loopPeriod = time.Second
+	loopWithin = pins.LockWait + 2*time.Minute
 	// startExtension is how much time a start asks for, as long as its loops turn.
 	startExtension = 30 * time.Second
 )
@@ -36,6 +40,8 @@ type watch struct {
 	period time.Duration
 	// refresh and ports are the loops that keep the instance in step.
 	refresh, ports *pulse.Pulse
+	// loop is the process's own.
+	loop *pulse.Pulse
 
 	mu     sync.Mutex
 	served map[string]stage.Watched
@@ -51,6 +57,7 @@ func newWatch(log *slog.Logger) *watch {
 		systemd: systemd.New(), log: log, period: systemd.WatchdogPeriod(), served: make(map[string]stage.Watched),
 		refresh: pulse.New("the loop that refreshes the state of interfaces", keepersWithin),
 		ports:   pulse.New("the loop that follows interfaces", keepersWithin),
+		loop:    pulse.New("the loop that reloads configurations", loopWithin),
 	}
 }
 
@@ -79,7 +86,7 @@ func (w *watch) only(servers []*server) {
 func (w *watch) alive() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	errs := []error{pulse.Alive(w.refresh, w.ports)}
+	errs := []error{pulse.Alive(w.refresh, w.ports, w.loop)}
 	for name, s := range w.served {
 		if err := s.Alive(); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
