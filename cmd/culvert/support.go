@@ -21,9 +21,10 @@ func newSupportCmd() *cobra.Command {
 		Use:   "support",
 		Short: "pack what is asked for when something does not work, without secrets",
 		Long: `Pack what is asked for when something does not work, into a file that only its
-owner may read: versions, kernel, configurations with their drop-ins, status, doctor
-and check, counters, rules, VIPs, links, addresses and the log of the units. The
-archive's README names all parts, and those that could not be had.
+owner may read: versions, kernel, configurations with their drop-ins, status, what
+doctor and check say of those that processes have in force, counters, rules, VIPs,
+links, addresses and the log of the units. The archive's README names all parts,
+the commands that failed, and what could not be had.
 
 Keys, passwords and seeds are left out: of the configurations the values of all keys
 that may hold one, and what is in files of passwords also in all other parts.

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -49,6 +50,28 @@ type part struct {
 	what string // in the README
 }
 
+// output is what a command says.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	// said tells whether something is from its standard output: the rest is errors.
+	said bool
+}
+
+// stream is the standard output of a command, or its standard error.
+type stream struct {
+	to       *output
+	standard bool
+}
+
+// Write implements io.Writer.
+func (s stream) Write(b []byte) (int, error) {
+	s.to.mu.Lock()
+	defer s.to.mu.Unlock()
+	s.to.said = s.to.said || s.standard
+	return s.to.text.Write(b)
+}
+
 // archive is what is packed so far.
 type archive struct {
 	o       Options
@@ -61,15 +84,19 @@ type archive struct {
 func Write(ctx context.Context, w io.Writer, o Options) (missing []string, err error) {
 	a := &archive{o: o}
 	status := a.run(ctx, "status.json", o.Culvert, "status", "-j")
-	a.configs(configFiles(status))
+	running := configFiles(status)
+	a.configs(running)
 	for _, path := range o.SecretFiles {
 		a.readSecret(path)
 	}
 	for _, verb := range []string{
-		"version", "status -v", "doctor", "check", "route show", "filter list", "filter set list", "lb show", "lb flows --totals", "lb decap show",
+		"version", "status -v", "route show", "filter list", "filter set list", "lb show", "lb flows --totals", "lb decap show",
 		"key list",
 	} {
 		a.run(ctx, strings.ReplaceAll(strings.ReplaceAll(verb, " --", "-"), " ", "-")+".txt", append([]string{o.Culvert}, strings.Fields(verb)...)...)
+	}
+	for _, verb := range []string{"doctor", "check"} {
+		a.look(ctx, verb, running)
 	}
 	for name, command := range map[string]string{
 		"kernel.txt":      "uname -a",
@@ -89,7 +116,33 @@ func Write(ctx context.Context, w io.Writer, o Options) (missing []string, err e
 	return a.missing, a.write(w)
 }
 
-// run adds the output of a command, also if it fails.
+// look adds what a verb says of the configurations that processes have in force, or without any of the default one.
+func (a *archive) look(ctx context.Context, verb string, running []string) {
+	n := 0
+	for _, file := range running {
+		if verb == "check" && isRouters(file) {
+			continue // it is none of culvert's
+		}
+		n++
+		name := verb + ".txt"
+		if n > 1 {
+			name = fmt.Sprintf("%s-%d.txt", verb, n)
+		}
+		a.run(ctx, name, a.o.Culvert, verb, "-c", file)
+	}
+	if n == 0 {
+		a.run(ctx, verb+".txt", a.o.Culvert, verb)
+	}
+}
+
+// isRouters tells whether a file is the SCION router's own.
+func isRouters(path string) bool {
+	var file struct{ General map[string]any }
+	b, err := os.ReadFile(path)
+	return err == nil && toml.Unmarshal(b, &file) == nil && file.General != nil
+}
+
+// run adds the output of a command, also if it fails. An error of one line that is all it says is not worth a file: the README has it.
 func (a *archive) run(ctx context.Context, name string, command ...string) string {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
@@ -100,22 +153,32 @@ func (a *archive) run(ctx context.Context, name string, command ...string) strin
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "SYSTEMD_PAGER=cat")
-	out, err := cmd.CombinedOutput()
+	said := new(output)
+	cmd.Stdout, cmd.Stderr = stream{said, true}, stream{said, false}
+	err := cmd.Run()
+	out := said.text.Bytes()
 	if len(out) > most {
 		out = out[len(out)-most:]
 	}
+	what := "'" + line + "'"
 	var failed *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
 		a.miss("%s: '%s' has not ended within %s", name, line, commandTime)
+		what += ", which has not ended"
 	case err != nil && !errors.As(err, &failed):
 		a.miss("%s: '%s' does not run: %v", name, line, err)
 		return ""
 	case err != nil && len(out) == 0:
 		a.miss("%s: '%s' says nothing: %v", name, line, err)
 		return ""
+	case err != nil && !said.said && bytes.Count(bytes.TrimSpace(out), []byte("\n")) == 0:
+		a.miss("%s: '%s' fails: %s", name, line, bytes.TrimSpace(out))
+		return ""
+	case err != nil:
+		what += fmt.Sprintf(", which fails: %v", err)
 	}
-	a.parts = append(a.parts, part{name, string(out), "'" + line + "'"})
+	a.parts = append(a.parts, part{name, string(out), what})
 	return string(out)
 }
 

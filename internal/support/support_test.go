@@ -119,6 +119,8 @@ password_file = "bgp.secret"
 	culvert := write("culvert", fmt.Sprintf(`#!/bin/sh
 case $1 in
 status) echo '{"routers":[{"config":{"file":"%s"}}]}' ;;
+filter) echo "filter verbs need a data plane" >&2; exit 1 ;;
+route) echo "one error of bgp: password-in-a-file" >&2; echo "another" >&2; exit 3 ;;
 doctor) echo "FAIL password-in-a-file is wrong, and so are seed-of-this-machine and key-of-the-schedule"; exit 1 ;;
 key) exit 1 ;;
 *) echo "$*" ;;
@@ -148,18 +150,26 @@ esac
 		}
 	}
 	for name, want := range map[string]string{
-		"README": "key-list.txt: 'culvert key list' says nothing: exit status 1\n",
+		"README":         "key-list.txt: 'culvert key list' says nothing: exit status 1\n",
+		"README ":        "filter-list.txt: 'culvert filter list' fails: filter verbs need a data plane\n",
+		"README  ":       "doctor.txt: 'culvert doctor -c " + elsewhere + "', which fails: exit status 1\n",
+		"README   ":      "route-show.txt: 'culvert route show', which fails: exit status 3\n",
+		"route-show.txt": "one error of bgp: (blanked)\nanother\n",
+		"check.txt":      "check -c " + elsewhere + "\n",
 		"configuration" + filepath.Join(dir, "culvert.toml"):        "file = \"2026.key\"\nnot_after = 2027-01-08T00:00:00Z\n",
 		"configuration" + filepath.Join(dir, "culvert.d/more.toml"): "192.0.2.252",
 		"configuration" + filepath.Join(dir, "scion/br.toml"):       `id = "br1"`,
 		"configuration" + elsewhere:                                 `name = "edge"`,
 		"doctor.txt":                                                "FAIL (blanked) is wrong, and so are (blanked) and (blanked)\n",
-		"filter-set-list.txt":                                       "filter set list\n",
+		"lb-show.txt":                                               "lb show\n",
 		"kernel.txt":                                                "Linux",
 	} {
-		if text, ok := files["culvert-support/"+name]; !ok || !strings.Contains(text, want) {
+		if text, ok := files["culvert-support/"+strings.TrimSpace(name)]; !ok || !strings.Contains(text, want) {
 			t.Errorf("%s has %q, want %q", name, text, want)
 		}
+	}
+	if _, ok := files["culvert-support/filter-list.txt"]; ok {
+		t.Error("a file has nothing but one error")
 	}
 	for _, m := range missing {
 		if !strings.Contains(files["culvert-support/README"], m+"\n") {
