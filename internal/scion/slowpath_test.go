@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/config"
+	"culvert/internal/scion/handover"
 	"culvert/internal/stats"
 )
 
@@ -183,4 +184,20 @@ func TestRunChecksFirst(t *testing.T) {
 			t.Errorf("%s: error %v, want %s", tc.name, err, tc.want)
 		}
 	}
+}
+
+// TestListenBeside has a slow path take an HTTP address that overlaps with the one of its former, which still listens.
+func TestListenBeside(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	former := &SlowPath{router: &Router{}, metrics: handover.NewEndpoint(l.Addr().String(), l)}
+	defer former.metrics.Drop()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	check(t, err)
+	if _, err := (&SlowPath{router: &Router{}}).listen(fieldMetrics, "0.0.0.0:"+port); err == nil || !strings.Contains(err.Error(), "stop the process that has it") {
+		t.Errorf("without a former one: %v", err)
+	}
+	e, err := (&SlowPath{router: &Router{}, former: former}).listen(fieldMetrics, "0.0.0.0:"+port)
+	check(t, err)
+	e.Drop()
 }
