@@ -76,7 +76,9 @@ func TestReload(t *testing.T) {
 			[]string{"[lb] switched on"}, "192.0.2.9:80", "lb show"},
 		{"its backends", head + rule(6) + "[lb]\n[[lb.vip]]\naddress = '192.0.2.9:80'\nprotocol = 'tcp'\n[[lb.vip.backend]]\naddress = '10.0.0.8'\n", false,
 			nil, "10.0.0.8", "lb show"},
-		{"off", head + rule(6), true, []string{"[lb] switched off"}, "filter of culvert on ft0 ", "filter list"},
+		{"off", head + rule(6), true, []string{
+			"[lb] switched off", "[lb] loses the flow table and the counters of VIPs and backends: they begin anew when it is switched on again",
+		}, "filter of culvert on ft0 ", "filter list"},
 		{"metrics", "metrics = '127.0.0.1:9441'\nlog_level = 'debug'\n" + head + rule(6), false,
 			[]string{"metrics: none → 127.0.0.1:9441", "log_level: INFO → DEBUG"}, "udp port 6", "filter list"},
 		{"metrics everywhere", "metrics = '0.0.0.0:9441'\n" + head + rule(6), false, []string{"metrics: 127.0.0.1:9441 → 0.0.0.0:9441"}, "udp port 6", "filter list"},
@@ -96,6 +98,9 @@ func TestReload(t *testing.T) {
 			}
 		}
 		b.expect(0, step.want, strings.Fields(step.line)...)
+		if _, r := reload(t, "--dry-run"); !r.OK || len(r.Changes) > 0 {
+			t.Errorf("%s: once it is in force, the dry run says %+v", step.name, r)
+		}
 		if status, stdout, _ := culvert(t, "status"); status != 0 || strings.Contains(stdout, "configuration") {
 			t.Errorf("%s: status says\n%s", step.name, stdout)
 		}
@@ -119,7 +124,57 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.waitFor(t, "configuration reloaded")
+	p.waitFor(t, "[lb] loses the flow table and the counters of VIPs and backends")
 	p.interrupt(t)
+}
+
+// TestReloadTakesBack changes by hand what the file has. A dry run lists what a reload takes back, and not what stays.
+func TestReloadTakesBack(t *testing.T) {
+	b := newPairsBed(t)
+	const vip = "192.0.2.9:80/tcp"
+	text := func(rate string) string {
+		return "interfaces = ['ft0']\n[filter]\n[[filter.set]]\nname = 'bad'\nentries = ['192.0.2.1', '192.0.2.3']\n" +
+			"[[filter.set]]\nname = 'open'\n[[filter.set]]\nname = 'brief'\nentries = ['192.0.2.7', '192.0.2.9']\ntimeout = '1h'\n" +
+			"[[filter.rule]]\nname = 'a'\naction = 'limit'\nrate = '" + rate + "'\nexpression = 'udp port 5'\n" +
+			"[[filter.rule]]\nname = 'b'\naction = 'drop'\nexpression = 'udp port 6'\n" +
+			"[[filter.rule]]\nname = 'c'\naction = 'drop'\nsrc = ['@bad']\n" +
+			"[lb]\n[[lb.vip]]\naddress = '192.0.2.9:80'\nprotocol = 'tcp'\n" +
+			"[[lb.vip.backend]]\naddress = '10.0.0.8'\n[[lb.vip.backend]]\naddress = '10.0.0.9'\n"
+	}
+	file := b.file("c.toml", text("1kpps"))
+	p := runAttached(t, file)
+	b.eventually("changes nothing", "reload --dry-run")
+	for _, line := range []string{
+		"filter add --name hand drop icmp", "filter set add open 203.0.113.1", "lb backend add " + vip + " 10.0.0.7", "lb drain " + vip + " 10.0.0.8",
+	} {
+		b.expect(0, "", strings.Fields(line)...)
+	}
+	b.expect(0, "changes nothing", "reload", "--dry-run")
+	for _, line := range []string{
+		"filter add --replace --name a limit 5kpps udp", "filter del b", "filter set add bad 203.0.113.5 203.0.113.7", "filter set del bad 192.0.2.3",
+		"filter set del brief 192.0.2.7", "lb backend set " + vip + " 10.0.0.8 --weight 5", "lb backend del " + vip + " 10.0.0.9",
+		"lb vip set " + vip + " --hash source",
+	} {
+		b.expect(0, "", strings.Fields(line)...)
+	}
+	const byHand = " (takes back a change by hand)"
+	want := []string{
+		"rule a: rate 5kpps → 1kpps" + byHand, "rule a: expression udp → udp port 5" + byHand, "rule b added" + byHand,
+		"set bad: 1 prefix added, 2 removed" + byHand, "set brief: 1 prefix added (changed by hand, or expired)",
+		"VIP " + vip + ": hash source → flow" + byHand, "VIP " + vip + ": backend 10.0.0.8: weight 5 → 1" + byHand,
+		"VIP " + vip + ": backend 10.0.0.9 added" + byHand,
+	}
+	if _, r := reload(t, "--dry-run"); !slices.Equal(r.Changes, want) {
+		t.Errorf("the dry run says\n%s\nwant\n%s", strings.Join(r.Changes, "\n"), strings.Join(want, "\n"))
+	}
+	rewrite(t, file, text("2kpps"))
+	want = append([]string{"rule a: rate 1kpps → 2kpps", "rule a: rate 5kpps → 2kpps" + byHand}, want[1:]...)
+	if _, r := reload(t); !slices.Equal(r.Changes, want) {
+		t.Errorf("the reload says\n%s\nwant\n%s", strings.Join(r.Changes, "\n"), strings.Join(want, "\n"))
+	}
+	b.expect(0, "2kpps", "filter", "list")
+	b.expect(0, "changes nothing", "reload", "--dry-run")
+	p.waitFor(t, "rule b added (takes back a change by hand)")
 }
 
 // TestReloadRefused has a process refuse configurations. What was in force goes on, and status and doctor say so.

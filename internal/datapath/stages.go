@@ -14,6 +14,8 @@ type StageState struct {
 	// State is StageStarting, StageReady or StageOut. Why is the error that led to StageOut.
 	State string `json:"state"`
 	Why   string `json:"why,omitempty"`
+	// Short says which table has no room for what should be in it, and which key of the file gives it more, "" if there is room.
+	Short string `json:"short,omitempty"`
 }
 
 // States of a stage.

@@ -4,6 +4,7 @@ package lb
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -68,6 +69,8 @@ type runner struct {
 	unchecked bool              // checks could not be set
 	drained   map[string]bool   // by VIP, and by VIP and backend
 	failed    map[string]string // the errors that have been logged, by what fails
+	measured  time.Time         // when the flow table was last looked at
+	full      bool              // whether it was full then, and has not emptied to four fifths since
 }
 
 // Run keeps next hops, rings and announcements up to date with the routing table, with health checks and with edits by
@@ -125,6 +128,7 @@ func (r *runner) run(ctx context.Context) error {
 		r.health.keep(r.plane)
 		r.failing(ctx, "dead flows stay in the flow table", r.gc.Step())
 		r.settle()
+		r.watchTable(ctx)
 		if !r.upToDate && !due { // a step that is due may change what is announced
 			r.announce(ctx)
 		}
@@ -151,6 +155,36 @@ func (r *runner) look() (changed bool) {
 		r.settling = settling{}
 	}
 	return r.detached != was
+}
+
+// measurePeriod is the time between two looks at how full the flow table is, which take some milliseconds.
+const measurePeriod = 10 * time.Second
+
+// errFull is the error of a flow table that is full.
+var errFull = errors.New("the flow table is full: raise flows in [lb], a reload keeps the flows")
+
+// watchTable logs once when the flow table is full.
+func (r *runner) watchTable(ctx context.Context) {
+	now := time.Now()
+	if r.detached || now.Sub(r.measured) < measurePeriod {
+		return
+	}
+	r.measured = now
+	used, err := r.plane.FlowEstimate()
+	if err != nil {
+		return // what shows the flow table shows the error
+	}
+	switch lbplane.Fullness(used, r.plane.Options().Flows) {
+	case "full":
+		r.full = true
+	case "":
+		r.full = false
+	}
+	err = nil
+	if r.full {
+		err = errFull
+	}
+	r.failing(ctx, "new flows may find no room in the flow table, and move when backends change", err)
 }
 
 // failing logs an error of what once, until it changes or is nil.

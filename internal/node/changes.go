@@ -52,14 +52,26 @@ func changes(was, is *up) (lines []string) {
 			add("[%s] switched on", s.Name())
 		case !on && has(old, s):
 			add("[%s] switched off", s.Name())
+			if what := forgets(is.plans, s); what != "" {
+				add("[%s] loses %s: they begin anew when it is switched on again", s.Name(), what)
+			}
 		}
 	}
 	for _, plan := range is.plans {
 		if d, ok := plan.(stage.Differ); ok {
-			lines = append(lines, d.Changes(planOf(was.plans, plan.Name()))...)
+			lines = append(lines, d.Changes(planOf(was.plans, plan.Name()), was.inst)...)
 		}
 	}
 	return lines
+}
+
+// forgets names what is lost when a stage is switched off by plans, "" for nothing.
+func forgets(plans []stage.Plan, s stage.Stage) string {
+	f, ok := s.(stage.Forgetter)
+	if !ok {
+		return ""
+	}
+	return f.Forgets(planOf(plans, s.Name()))
 }
 
 // planOf returns the plan of a stage, nil if there is none.

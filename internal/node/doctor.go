@@ -162,6 +162,7 @@ func DoctorRunning(o *doctor.Options) {
 			o.Unread = err
 		}
 		for _, s := range stages {
+			addShort(o, inst.Name(), s)
 			if s.State == datapath.StageOut {
 				o.FailedStages = append(o.FailedStages, doctor.FailedStage{Router: inst.Name(), Stage: s.Stage, Why: s.Why})
 			}

@@ -10,7 +10,38 @@ import (
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/scion/scionplane"
+	"culvert/internal/show/text"
 )
+
+// addShort adds the tables of a stage that are too small.
+func addShort(o *doctor.Options, router string, s datapath.StageState) {
+	if s.Short != "" {
+		o.Outages = append(o.Outages, doctor.Outage{
+			Router: router, Check: s.Stage + "-room", What: s.Short, Command: afterRaising(router, "the key"), Works: true,
+		})
+	}
+}
+
+// addFlowTable adds a flow table that is full, or nearly so.
+func addFlowTable(o *doctor.Options, plane *lbplane.Plane) {
+	used, err := plane.FlowEstimate()
+	if err != nil {
+		return
+	}
+	flows := plane.Options().Flows
+	if full := lbplane.Fullness(used, flows); full != "" {
+		o.Outages = append(o.Outages, doctor.Outage{
+			Router: plane.Name(), Check: "lb-room", Command: afterRaising(plane.Name(), "flows in [lb]"), Works: true,
+			What: fmt.Sprintf("the flow table for %s flows is %s: new flows may find no room, and move when backends change",
+				text.Grouped(uint64(flows)), full),
+		})
+	}
+}
+
+// afterRaising is the command that brings a larger table into force.
+func afterRaising(router, key string) string {
+	return fmt.Sprintf("culvert reload --on %s    # after raising %s", router, key)
+}
 
 // addOutages adds the links of a SCION router that are down, and the VIPs that have no backend. What cannot be read is left out:
 // other findings report that.
@@ -32,6 +63,7 @@ func addOutages(o *doctor.Options, inst *datapath.Instance) {
 		}
 	}
 	if plane, err := lbplane.View(inst); err == nil {
+		addFlowTable(o, plane)
 		vips, err := lb.Unserved(plane)
 		if err != nil {
 			return

@@ -14,6 +14,7 @@ import (
 	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
 	"culvert/internal/host/runstate"
+	"culvert/internal/stage"
 )
 
 // stageStates publishes the states of the stages for commands and metrics while the process lives.
@@ -28,6 +29,8 @@ type stageStates struct {
 
 	mu       sync.Mutex
 	states   []datapath.StageState
+	on       map[string]bool          // whether a stage is on, as opposed to one that only removes what an earlier file had
+	limited  map[string]stage.Limited // stages whose tables may be too small
 	detached string
 	inForce  inforce.State
 	plane    uint64 // ID of the data plane for which they were last written
@@ -43,6 +46,7 @@ func newStages(u *up, log *slog.Logger) *stageStates {
 	for _, p := range u.prepared {
 		s.states = append(s.states, datapath.StageState{Stage: p.Name(), State: datapath.StageStarting})
 	}
+	s.follow(u)
 	if s.inst == nil {
 		return s
 	}
@@ -60,11 +64,44 @@ func newStages(u *up, log *slog.Logger) *stageStates {
 			case <-s.done:
 				return
 			case <-tick.C:
-				s.write(false)
+				s.write(s.short())
 			}
 		}
 	})
 	return s
+}
+
+// follow notes which stages of u are on, and which have tables that may be too small.
+func (s *stageStates) follow(u *up) {
+	s.on, s.limited = make(map[string]bool), make(map[string]stage.Limited)
+	for _, p := range u.prepared {
+		s.on[p.Name()] = u.isOn(p)
+		if limited, ok := p.(stage.Limited); ok {
+			s.limited[p.Name()] = limited
+		}
+	}
+}
+
+// isOn tells whether a stage is on: because of the file, or of what was made by hand.
+func (u *up) isOn(p stage.Prepared) bool {
+	on, ok := p.(interface{ On() bool })
+	return !ok || on.On() || u.file.Node.Tables[p.Name()] != nil
+}
+
+// short asks the stages which tables are too small, and tells whether that has changed.
+func (s *stageStates) short() (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := range s.states {
+		state := &s.states[n]
+		text := ""
+		if limited := s.limited[state.Stage]; limited != nil && state.State == datapath.StageReady {
+			text = limited.Short()
+		}
+		changed = changed || text != state.Short
+		state.Short = text
+	}
+	return changed
 }
 
 // set publishes the state of a stage. why is the error of a stage that is out, nil otherwise.
@@ -125,6 +162,7 @@ func (s *stageStates) succeed(u *up, goOn []*server) {
 		}
 		s.states = append(s.states, state)
 	}
+	s.follow(u)
 	s.mu.Unlock()
 	s.write(true)
 }

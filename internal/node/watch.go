@@ -118,16 +118,21 @@ func (w *watch) begin(states *stageStates) (end func()) {
 // situation is what a process does.
 type situation struct {
 	name   string
-	plane  bool     // whether there is a data plane
-	on     []string // the interfaces it is attached to
-	stages []datapath.StageState
+	plane  bool                  // whether there is a data plane
+	on     []string              // the interfaces it is attached to
+	stages []datapath.StageState // those that are on
 }
 
 // now returns what the process does.
 func (s *stageStates) now() situation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := situation{name: s.name, plane: s.inst != nil, stages: append([]datapath.StageState(nil), s.states...)}
+	now := situation{name: s.name, plane: s.inst != nil}
+	for _, state := range s.states {
+		if s.on[state.Stage] || state.State == datapath.StageOut {
+			now.stages = append(now.stages, state)
+		}
+	}
 	if now.plane {
 		now.on = s.inst.AttachedNow()
 	}

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbstage"
 	"culvert/internal/stage"
 )
 
@@ -98,5 +100,28 @@ func TestWatch(t *testing.T) {
 	}
 	if !out.flows() || starting.flows() || waiting.flows() {
 		t.Error("flows is wrong")
+	}
+}
+
+// offStage is a stage that only removes what an earlier file had.
+type offStage struct{ fakeStage }
+
+func (offStage) On() bool { return false }
+
+// TestSituation wants only those stages that are on.
+func TestSituation(t *testing.T) {
+	u := &up{name: "edge", file: stage.File{Node: &config.Node{Tables: map[string]config.Table{"filter": nil}}}, prepared: []stage.Prepared{
+		offStage{fakeStage{name: "filter"}}, offStage{fakeStage{name: "lb"}}, fakeStage{name: "route"},
+	}}
+	s := newStages(u, slog.New(slog.DiscardHandler))
+	if got, want := s.now().String(), "edge, slow path alone: route starting"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if u.file.Node.Tables["lb"] = new(lbstage.Table); !u.isOn(u.prepared[1]) || u.isOn(u.prepared[0]) {
+		t.Error("a stage is on because of its table")
+	}
+	s.set("filter", datapath.StageOut, errors.New("no sockets"))
+	if got, want := s.now().String(), "edge, slow path alone: filter out (no sockets), route starting"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

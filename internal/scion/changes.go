@@ -10,13 +10,14 @@ import (
 
 	"github.com/scionproto/scion/pkg/addr"
 
+	"culvert/internal/datapath"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 )
 
 // Changes implements stage.Differ. Lines begin with the key, as it is in the table [scion], or with SCION: what is in the router's own
-// files has names that other stages and the host have too.
-func (p *plan) Changes(former stage.Plan) []string {
+// files has names that other stages and the host have too. None of it can be changed by hand.
+func (p *plan) Changes(former stage.Plan, _ *datapath.Instance) []string {
 	f, ok := former.(*plan)
 	if !ok {
 		return nil

@@ -56,7 +56,7 @@ func TestChanges(t *testing.T) {
 		is, err := newPlan(c.file)
 		check(t, err)
 		is.router.Path = was.router.Path
-		if got := is.Changes(was); !slices.Equal(got, c.want) {
+		if got := is.Changes(was, nil); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

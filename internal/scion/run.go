@@ -237,7 +237,7 @@ func (f *fastPath) begin() (first bool) {
 		return true
 	}
 	changeLog(former.router, f.router)
-	if changes := f.Changes(former.plan); len(changes) > 0 {
+	if changes := f.Changes(former.plan, nil); len(changes) > 0 {
 		log.Info("Router goes on with a changed configuration", "changes", strings.Join(changes, "; "))
 	}
 	f.mirror = former.mirror

@@ -22,6 +22,11 @@ func (Stage) Name() string { return scionplane.Stage }
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
 
+// Forgets implements stage.Forgetter.
+func (Stage) Forgets(stage.Plan) string {
+	return "the fast path's counters of its links, their BFD sessions and the keys loaded by hand"
+}
+
 // Plan implements stage.Stage. It also reads the files of the reference router.
 func (s Stage) Plan(f stage.File) (stage.Plan, error) {
 	t := stage.Table[*Table](f, s)

@@ -34,6 +34,19 @@ func (c *Changes) Hidden(what string, was, is any) {
 	}
 }
 
+// ByHand is the note on lines about what was changed by hand and goes back to the file.
+const ByHand = " (takes back a change by hand)"
+
+// Others adds the lines of really that are not there yet, each with a note. These are what changes on a data plane and does not
+// differ between files.
+func (c *Changes) Others(really Changes, note string) {
+	for _, line := range really {
+		if !slices.Contains(*c, line) {
+			*c = append(*c, line+note)
+		}
+	}
+}
+
 // Named adds lines for things with names: first for those that are new or for which changes adds lines, then for those that are
 // gone. what stands in front of the names.
 func Named[T any, N comparable](c *Changes, what string, was, is []T, name func(T) N, changes func(c *Changes, name string, was, is T)) {

@@ -91,9 +91,17 @@ type Reader interface {
 
 // Differ is a Plan that can say what it changes.
 type Differ interface {
-	// Changes returns a line for each thing that differs from what a former plan of the stage asks for. former is nil if the
-	// stage was off.
-	Changes(former Plan) []string
+	// Changes returns a line for each thing that differs from what a former plan of the stage asks for, and for each change by
+	// hand on the running data plane that the plan takes back. former is nil if the stage was off, running if there is no
+	// data plane.
+	Changes(former Plan, running *datapath.Instance) []string
+}
+
+// Forgetter is a Stage that loses something when it is switched off, although the data plane goes on.
+type Forgetter interface {
+	// Forgets names what is lost, as "the flow table", "" for nothing. without is the plan of a file without the stage's table,
+	// nil if there is none.
+	Forgets(without Plan) string
 }
 
 // Summarizer is a Plan that can say how much it turns on.
@@ -177,6 +185,13 @@ type Watched interface {
 	// Alive returns an error if a loop of Serve has not turned for too long, and nil before Serve and after it. It may be called
 	// while Serve runs, and does not wait for anything.
 	Alive() error
+}
+
+// Limited is a Prepared stage whose Serve may find tables too small.
+type Limited interface {
+	// Short says in one line which table has no room for what should be in it, what becomes of that, and which key of the file
+	// gives it more. It returns "" if there is room. It may be called while Serve runs, and does not wait for anything.
+	Short() string
 }
 
 // Restorer is a Prepared stage that loses its state when the data plane is detached from all interfaces.

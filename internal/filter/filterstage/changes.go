@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"culvert/internal/datapath"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterset"
@@ -16,28 +17,91 @@ import (
 )
 
 // Changes implements stage.Differ.
-func (p *Plan) Changes(former stage.Plan) []string {
+func (p *Plan) Changes(former stage.Plan, running *datapath.Instance) []string {
 	f, ok := former.(*Plan)
 	if !ok {
 		f = new(Plan)
 	}
-	var c stage.Changes
-	stage.Named(&c, "rule", f.filter.Rules, p.filter.Rules, func(r filterplane.Rule) string { return r.Name }, ruleChanges)
-	if was, is := common(f.filter.Rules, p.filter.Rules), common(p.filter.Rules, f.filter.Rules); !slices.Equal(was, is) {
-		c.Add("rules in another order: %s", strings.Join(is, ", "))
+	c := filterChanges(&f.filter, &p.filter, func(c *stage.Changes, name string, was, is filterplane.Set) {
+		memberChanges(c, name, was, is, Members(f.members[is.Name]), Members(p.members[is.Name]))
+	})
+	if running != nil {
+		p.takesBack(&c, running)
 	}
-	stage.Named(&c, "set", f.filter.Sets, p.filter.Sets, func(s filterplane.Set) string { return s.Name },
+	return c
+}
+
+// filterChanges returns a line for each thing that differs between two filters. members adds those about the members of a set.
+func filterChanges(was, is *filterplane.Filter, members func(c *stage.Changes, name string, was, is filterplane.Set)) (c stage.Changes) {
+	stage.Named(&c, "rule", was.Rules, is.Rules, func(r filterplane.Rule) string { return r.Name }, ruleChanges)
+	if before, now := common(was.Rules, is.Rules), common(is.Rules, was.Rules); !slices.Equal(before, now) {
+		c.Add("%s: %s", anotherOrder, strings.Join(now, ", "))
+	}
+	stage.Named(&c, "set", was.Sets, is.Sets, func(s filterplane.Set) string { return s.Name },
 		func(c *stage.Changes, name string, was, is filterplane.Set) {
 			c.Value(name+": type", setType(was), setType(is))
-			memberChanges(c, name, was, is, Members(f.members[is.Name]), Members(p.members[is.Name]))
+			members(c, name, was, is)
 		})
-	stage.Named(&c, "protected service", f.filter.Services, p.filter.Services, func(s filterplane.Service) netip.AddrPort { return s.Addr },
+	stage.Named(&c, "protected service", was.Services, is.Services, func(s filterplane.Service) netip.AddrPort { return s.Addr },
 		func(c *stage.Changes, name string, was, is filterplane.Service) {
 			c.Value(name+": forwarded", was.Forwarded, is.Forwarded)
 			c.Value(name+": mss", unlessZero(was.MSS), unlessZero(is.MSS))
 			c.Value(name+": wscale", unlessZero(was.WindowScale), unlessZero(is.WindowScale))
 		})
 	return c
+}
+
+// anotherOrder begins the line about the order of rules.
+const anotherOrder = "rules in another order"
+
+// takesBack adds lines for the changes by hand that the plan takes back on a running data plane. What keeps it from being read, or
+// contradicts the plan, is an error of Check, and has no line.
+func (p *Plan) takesBack(c *stage.Changes, inst *datapath.Instance) {
+	now, err := running(inst)
+	if err != nil {
+		return
+	}
+	merged, err := p.merge(now)
+	if err != nil {
+		return
+	}
+	var expiring stage.Changes
+	really := filterChanges(&now, &merged, func(really *stage.Changes, name string, was, is filterplane.Set) {
+		file := Members(p.members[is.Name])
+		if !file.given() || !is.File {
+			return // they stay as they are
+		}
+		had, err := runningMembers(inst, was)
+		switch {
+		case err != nil:
+		case file.expire():
+			memberChanges(&expiring, name, was, is, had, file)
+		default:
+			memberChanges(really, name, was, is, had, file)
+		}
+	})
+	if slices.ContainsFunc(*c, func(line string) bool { return strings.HasPrefix(line, anotherOrder) }) { // with other names
+		really = slices.DeleteFunc(really, func(line string) bool { return strings.HasPrefix(line, anotherOrder) })
+	}
+	c.Others(really, stage.ByHand)
+	c.Others(expiring, orExpired)
+}
+
+// orExpired is the note on lines about members of a set whose entries expire.
+const orExpired = " (changed by hand, or expired)"
+
+// runningMembers returns the members of a set of a running data plane that have not expired.
+func runningMembers(inst *datapath.Instance, s filterplane.Set) (m Members, err error) {
+	if s.Endpoints {
+		if m.Endpoints, err = filterplane.Endpoints(inst, s.Name); err == nil {
+			m.Endpoints.Expire(filterplane.Now())
+		}
+		return m, err
+	}
+	if m.Prefixes, err = filterplane.Prefixes(inst, s.Name); err == nil {
+		m.Prefixes.Expire(filterplane.Now())
+	}
+	return m, err
 }
 
 // common returns the names of the rules that the others have too, in their order.
@@ -131,6 +195,23 @@ func memberChanges(c *stage.Changes, name string, was, is filterplane.Set, had, 
 
 // given tells whether a file has members for the set.
 func (m Members) given() bool { return m.Prefixes != nil || m.Endpoints != nil }
+
+// expire tells whether some members expire.
+func (m Members) expire() bool {
+	if m.Prefixes != nil {
+		for _, until := range m.Prefixes.All() {
+			if until != filterset.Never {
+				return true
+			}
+		}
+	}
+	for _, until := range m.Endpoints {
+		if until != filterset.Never {
+			return true
+		}
+	}
+	return false
+}
 
 // without returns the members that other members are not.
 func (m Members) without(others Members) (rest Members) {

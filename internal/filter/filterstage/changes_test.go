@@ -70,11 +70,11 @@ func TestChanges(t *testing.T) {
 		}},
 		{dns, "", []string{"rule dns removed"}},
 	} {
-		if got := compile(t, tt.is).Changes(compile(t, tt.was)); !slices.Equal(got, tt.want) {
+		if got := compile(t, tt.is).Changes(compile(t, tt.was), nil); !slices.Equal(got, tt.want) {
 			t.Errorf("%q after %q:\n%s\nwant:\n%s", tt.is, tt.was, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 		}
 	}
-	if got := compile(t, dns).Changes(nil); !slices.Equal(got, []string{"rule dns added"}) {
+	if got := compile(t, dns).Changes(nil, nil); !slices.Equal(got, []string{"rule dns added"}) {
 		t.Errorf("after nothing: %q", got)
 	}
 }

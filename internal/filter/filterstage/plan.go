@@ -23,6 +23,7 @@ import (
 // Plan is the compiled [filter] table of a file. It is valid by itself, but may contradict what was made by hand.
 type Plan struct {
 	path   string
+	on     bool // see On
 	files  []string
 	filter filterplane.Filter
 	// members has the members of sets by name, without the sets that have none in the file.
@@ -40,7 +41,7 @@ func Compile(file stage.File) (*Plan, error) {
 	if table == nil {
 		return p, nil // what an earlier file had is removed
 	}
-	p.files = filesOf(table)
+	p.on, p.files = true, filesOf(table)
 	var errs config.Errors
 	for _, s := range table.Sets {
 		m, given, err := compileSet(s)

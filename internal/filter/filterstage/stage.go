@@ -24,6 +24,11 @@ func (Stage) Name() string { return filterplane.Stage }
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
 
+// Forgets implements stage.Forgetter.
+func (Stage) Forgets(stage.Plan) string {
+	return "the counters of the file's rules, and what was added by hand to the file's sets"
+}
+
 // Plan implements stage.Stage. A file without [filter] has a plan too, which removes what an earlier file had.
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }
 
@@ -76,9 +81,13 @@ func (p *Plan) Check(s stage.Situation) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.merge(now)
+	merged, err := p.merge(now)
+	p.on = p.on || len(merged.Rules)+len(merged.Services) > 0
 	return err
 }
+
+// On tells whether the filter is on: because of the file or, once Check has been called, of what was made by hand.
+func (p *Plan) On() bool { return p.on }
 
 // running returns the filter of a data plane. It is empty if inst is nil.
 func running(inst *datapath.Instance) (filterplane.Filter, error) {

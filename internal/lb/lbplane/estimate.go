@@ -17,6 +17,18 @@ const (
 	sampleStretch = 1 << 18
 )
 
+// Fullness says how full a table for so many flows is with used ones in it: "full", "nearly full" with more than four fifths, or
+// "". Half of the places of each bucket are spare, so a full table still takes most new flows.
+func Fullness(used uint64, flows int) string {
+	switch {
+	case used >= uint64(flows):
+		return "full"
+	case used > uint64(flows)*4/5:
+		return "nearly full"
+	}
+	return ""
+}
+
 // FlowEstimate returns an estimate of the number of flows in the flow table, without expired ones. Flows are spread by a
 // hash, so a part of the table is read. That takes some milliseconds, whatever the size. The number is exact for fewer than
 // 4096 flows in a table for less than 1,800,000 flows, such as the default one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"culvert/internal/datapath"
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
 	"culvert/internal/lb/lbplane"
@@ -13,7 +14,7 @@ import (
 )
 
 // Changes implements stage.Differ.
-func (p *Plan) Changes(former stage.Plan) []string {
+func (p *Plan) Changes(former stage.Plan, running *datapath.Instance) []string {
 	f, ok := former.(*Plan)
 	if !ok {
 		f = new(Plan)
@@ -26,9 +27,32 @@ func (p *Plan) Changes(former stage.Plan) []string {
 		c.Value("lb.source6:", prefix(f.state.Source6), prefix(p.state.Source6))
 		p.seedChanges(&c, f)
 	}
-	stage.Named(&c, "VIP", f.state.VIPs, p.state.VIPs, func(v lb.VIP) lb.Service { return v.Service }, vipChanges)
+	allVIPChanges(&c, f.state.VIPs, p.state.VIPs)
+	if running != nil {
+		p.takesBack(&c, running)
+	}
 	bgpChanges(&c, f.bgp, p.bgp)
 	return c
+}
+
+// takesBack adds lines for the changes by hand that the plan takes back on a running data plane. What keeps it from being read, or
+// contradicts the plan, is an error of Check, and has no line.
+func (p *Plan) takesBack(c *stage.Changes, inst *datapath.Instance) {
+	now, _, err := running(inst)
+	if err != nil {
+		return
+	}
+	merged, err := lb.Merge(now, p.state)
+	if err != nil {
+		return
+	}
+	var really stage.Changes
+	allVIPChanges(&really, now.VIPs, merged.VIPs)
+	c.Others(really, stage.ByHand)
+}
+
+func allVIPChanges(c *stage.Changes, was, is []lb.VIP) {
+	stage.Named(c, "VIP", was, is, func(v lb.VIP) lb.Service { return v.Service }, vipChanges)
 }
 
 func optionChanges(c *stage.Changes, was, is *lbplane.Options) {

@@ -55,12 +55,12 @@ func TestChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := is.Changes(was); !slices.Equal(got, tt.want) {
+		if got := is.Changes(was, nil); !slices.Equal(got, tt.want) {
 			t.Errorf("%q after %q:\n%s\nwant:\n%s", tt.is, tt.was, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 		}
 	}
 	is, err := compile(t, lbHead+seed+lbVIP)
-	if got := is.Changes(nil); err != nil || !slices.Equal(got, []string{"VIP 192.0.2.1:80/tcp added"}) {
+	if got := is.Changes(nil, nil); err != nil || !slices.Equal(got, []string{"VIP 192.0.2.1:80/tcp added"}) {
 		t.Errorf("after nothing: %q, %v", got, err)
 	}
 }
@@ -85,7 +85,7 @@ func TestChangedSeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := is.Changes(was); len(got) != want || strings.Contains(strings.Join(got, ""), made) {
+		if got := is.Changes(was, nil); len(got) != want || strings.Contains(strings.Join(got, ""), made) {
 			t.Errorf("%q: %q", text, got)
 		}
 	}

@@ -202,7 +202,7 @@ func TestSeedLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{"lb.seed: " + SeedPath() + " is gone: the seed in use stays and is written again"}
-		if lines := read(lbHead).Changes(last.Plan); !slices.Equal(lines, want) {
+		if lines := read(lbHead).Changes(last.Plan, nil); !slices.Equal(lines, want) {
 			t.Errorf("changes %q, want %q", lines, want)
 		}
 		last = reload(lbHead, last)
@@ -214,7 +214,7 @@ func TestSeedLost(t *testing.T) {
 		}
 	}
 	last = reload(lbHead, last)
-	if out.Len() > 0 || len(read(lbHead).Changes(last.Plan)) > 0 {
+	if out.Len() > 0 || len(read(lbHead).Changes(last.Plan, nil)) > 0 {
 		t.Errorf("with the file: log %q", out.String())
 	}
 
@@ -222,7 +222,7 @@ func TestSeedLost(t *testing.T) {
 	if err := os.Remove(SeedPath()); err != nil {
 		t.Fatal(err)
 	}
-	if lines := read(lbHead).Changes(last.Plan); len(lines) != 1 || !strings.HasPrefix(lines[0], "lb.seed changed") {
+	if lines := read(lbHead).Changes(last.Plan, nil); len(lines) != 1 || !strings.HasPrefix(lines[0], "lb.seed changed") {
 		t.Errorf("changes %q", lines)
 	}
 	reload(lbHead, last)

@@ -28,6 +28,14 @@ func (Stage) Name() string { return lbplane.Stage }
 // Table implements stage.Stage.
 func (Stage) Table() config.Table { return new(Table) }
 
+// Forgets implements stage.Forgetter.
+func (Stage) Forgets(without stage.Plan) string {
+	if p, ok := without.(*Plan); ok && p.On() {
+		return "" // because of VIPs made by hand
+	}
+	return "the flow table and the counters of VIPs and backends"
+}
+
 // Plan implements stage.Stage. A file without [lb] has a plan too: VIPs made by hand are kept, and those of an earlier file are
 // deleted.
 func (Stage) Plan(f stage.File) (stage.Plan, error) { return Compile(f) }

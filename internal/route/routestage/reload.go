@@ -5,6 +5,7 @@ package routestage
 import (
 	"context"
 
+	"culvert/internal/datapath"
 	"culvert/internal/stage"
 )
 
@@ -20,8 +21,8 @@ func (p *plan) Succeed(ctx context.Context, start stage.Start, _ stage.Prepared)
 	return p.Prepare(ctx, start)
 }
 
-// Changes implements stage.Differ.
-func (p *plan) Changes(former stage.Plan) []string {
+// Changes implements stage.Differ. There is nothing to change by hand.
+func (p *plan) Changes(former stage.Plan, _ *datapath.Instance) []string {
 	f, ok := former.(*plan)
 	if !ok {
 		f = &plan{}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/route"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/stage"
 	"culvert/internal/testbed"
@@ -124,12 +125,12 @@ func TestServeAgain(t *testing.T) {
 // TestChanges compares tables.
 func TestChanges(t *testing.T) {
 	few, off := 64, false
-	got := (&plan{file: Table{BypassNetfilter: true, Blocks4: &few}}).Changes(&plan{file: Table{Mirror: &off}})
+	got := (&plan{file: Table{BypassNetfilter: true, Blocks4: &few}}).Changes(&plan{file: Table{Mirror: &off}}, nil)
 	want := []string{"route.bypass_netfilter: false → true", "route.mirror: false → true", "route.blocks4: 16384 → 64"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := (&plan{}).Changes(nil); len(got) != 0 {
+	if got := (&plan{}).Changes(nil, nil); len(got) != 0 {
 		t.Errorf("after nothing: %q", got)
 	}
 }
@@ -152,11 +153,26 @@ func TestDefaultBlocks(t *testing.T) {
 	if a, b := state(without), state(with); a != b {
 		t.Errorf("state %+v without sizes, %+v with the default ones", a, b)
 	}
-	if lines := with.Changes(without); len(lines) > 0 {
+	if lines := with.Changes(without, nil); len(lines) > 0 {
 		t.Errorf("changes %q", lines)
 	}
 	n4++
-	if lines := with.Changes(without); len(lines) != 1 || state(without) == state(with) {
+	if lines := with.Changes(without, nil); len(lines) != 1 || state(without) == state(with) {
 		t.Errorf("changes %q with another size", lines)
+	}
+}
+
+// TestShort names the mirrors that have no room for some routes.
+func TestShort(t *testing.T) {
+	full := route.FamilyStats{Lost: 1, BlocksTotal: 16384}
+	const want = "the IPv4 mirror has no room for 1 entry of the routing table: packets to them ask the kernel: raise blocks4 in [route], now 16,384"
+	if got := short(route.Stats{IPv4: full}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := short(route.Stats{IPv4: full, IPv6: full}); !strings.HasPrefix(got, want+"; the IPv6 mirror") || !strings.Contains(got, "blocks6") {
+		t.Errorf("both: %q", got)
+	}
+	if got := short(route.Stats{}); got != "" {
+		t.Errorf("none: %q", got)
 	}
 }

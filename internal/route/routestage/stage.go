@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +19,7 @@ import (
 	"culvert/internal/host/pulse"
 	"culvert/internal/route"
 	"culvert/internal/route/routeplane"
+	"culvert/internal/show/text"
 	"culvert/internal/stage"
 )
 
@@ -157,6 +159,37 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 
 // Alive implements stage.Watched.
 func (p *prepared) Alive() error { return p.turns.Alive() }
+
+// Short implements stage.Limited.
+func (p *prepared) Short() string {
+	status := statusOf(p.inst)
+	if status == nil {
+		return ""
+	}
+	return short(status.Load())
+}
+
+// short says in which mirrors there is no room for some routes, "" for none.
+func short(s route.Stats) string {
+	var lines []string
+	for _, f := range []struct {
+		name, key string
+		route.FamilyStats
+	}{{"IPv4", "blocks4", s.IPv4}, {"IPv6", "blocks6", s.IPv6}} {
+		if f.Lost > 0 {
+			lines = append(lines, fmt.Sprintf("the %s mirror has no room for %s of the routing table: packets to them ask the kernel: raise %s in [route], now %s",
+				f.name, entries(f.Lost), f.key, text.Grouped(uint64(f.BlocksTotal))))
+		}
+	}
+	return strings.Join(lines, "; ")
+}
+
+func entries(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return text.Grouped(uint64(n)) + " entries"
+}
 
 // Settle implements stage.Prepared.
 func (p *prepared) Settle(context.Context) error { return nil }

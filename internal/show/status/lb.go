@@ -4,8 +4,10 @@ package status
 
 import (
 	"fmt"
+	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbview"
 	"culvert/internal/show/text"
 )
@@ -24,6 +26,10 @@ func (r *Router) describeLB(inst *datapath.Instance) error {
 }
 
 func (b *LB) line() string {
-	return fmt.Sprintf("  lb  %s  flow table for %s, %s  in use about %s", b.Counts, text.Grouped(uint64(b.Flows)),
-		text.ShortBytes(b.Memory), text.Grouped(b.Used))
+	full := lbplane.Fullness(b.Used, b.Flows)
+	if full != "" {
+		full = "  " + strings.ToUpper(full) + ": raise flows in [lb], a reload keeps those that there are"
+	}
+	return fmt.Sprintf("  lb  %s  flow table for %s, %s  in use about %s%s", b.Counts, text.Grouped(uint64(b.Flows)),
+		text.ShortBytes(b.Memory), text.Grouped(b.Used), full)
 }

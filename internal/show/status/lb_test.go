@@ -4,6 +4,7 @@ package status
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"culvert/internal/lb/lbview"
@@ -18,6 +19,16 @@ func TestLBLine(t *testing.T) {
 	if got := r.text(epoch, "", false); !slices.Contains(got, want) {
 		t.Errorf("got %q", got)
 	}
+	for used, note := range map[uint64]string{
+		900_000: "  in use about 900,000  NEARLY FULL: raise flows in [lb], a reload keeps those that there are",
+		1048576: "  in use about 1,048,576  FULL: raise flows in [lb], a reload keeps those that there are",
+	} {
+		r.LB.Used = used
+		if got := r.LB.line(); !strings.HasSuffix(got, note) {
+			t.Errorf("got %q", got)
+		}
+	}
+	r.LB.Used = 1234
 	r.Interfaces[0].Attached = false
 	if got := r.text(epoch, "", false); slices.Contains(got, want) {
 		t.Errorf("without interfaces: %q", got)

@@ -106,6 +106,9 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 		case datapath.StageStarting:
 			lines = append(lines, "  stage "+s.Stage+"  starting")
 		}
+		if s.Short != "" {
+			lines = append(lines, "  stage "+s.Stage+"  TOO SMALL: "+s.Short)
+		}
 	}
 	if r.Config != nil {
 		lines = append(lines, r.Config.lines(time.Now())...)

@@ -177,16 +177,17 @@ func TestProblem(t *testing.T) {
 	}
 }
 
-// TestStageText wants a line for a stage that has failed and for one that is starting, and none for one that is ready.
+// TestStageText wants a line for a stage that has failed, for one that is starting and for one whose tables are too small, and none
+// for one that is ready.
 func TestStageText(t *testing.T) {
 	r := testRouter()
 	r.Stages = []datapath.StageState{
-		{Stage: "filter", State: datapath.StageReady}, {Stage: "scion", State: datapath.StageOut, Why: "no sockets"},
-		{Stage: "route", State: datapath.StageStarting},
+		{Stage: "filter", State: datapath.StageReady, Short: "because"}, {Stage: "scion", State: datapath.StageOut, Why: "no sockets"},
+		{Stage: "route", State: datapath.StageStarting}, {Stage: "lb", State: datapath.StageReady},
 	}
 	got := strings.Join(r.text(epoch, "", false), "\n")
-	want := "\n  stage scion  OUT, try it again with 'culvert reload': no sockets\n  stage route  starting\n"
-	if !strings.Contains(got, want) || strings.Contains(got, "stage filter") {
+	want := "\n  stage filter  TOO SMALL: because\n  stage scion  OUT, try it again with 'culvert reload': no sockets\n  stage route  starting\n"
+	if !strings.Contains(got, want) || strings.Contains(got, "stage lb") {
 		t.Errorf("got\n%s\nwant it with%s", got, want)
 	}
 }
