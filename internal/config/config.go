@@ -90,7 +90,8 @@ func (n *Node) namer() (name string, _ Namer) {
 }
 
 // IsNode tells whether the TOML file at path is one for Load, as opposed to the reference router's, which has none of
-// culvert's keys and no drop-ins. It returns false for a file that is not TOML.
+// culvert's keys and no drop-ins. A file of comments alone is one for Load, as installed. IsNode returns false for a file that is
+// not TOML.
 func IsNode(path string, parts []Part) (bool, error) {
 	b, err := read(path)
 	if err != nil {
@@ -99,6 +100,9 @@ func IsNode(path string, parts []Part) (bool, error) {
 	var tables map[string]any
 	if err := toml.Unmarshal(b, &tables); err != nil {
 		return false, nil
+	}
+	if len(tables) == 0 && len(bytes.TrimSpace(b)) > 0 {
+		return true, nil
 	}
 	keys := []string{"mode", "interfaces", "missing", "detached", "workers"}
 	for _, p := range parts {

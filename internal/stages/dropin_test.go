@@ -169,3 +169,27 @@ func TestFileWithoutDropIns(t *testing.T) {
 		t.Errorf("IsNode of a file that has nothing but drop-ins: %t, %v", own, err)
 	}
 }
+
+// TestInstalledFile has drop-ins complete the file that the package installs.
+func TestInstalledFile(t *testing.T) {
+	installed, err := os.ReadFile("../../dist/culvert.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := write(t, string(installed))
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "no stage is on") {
+		t.Errorf("by itself: %v", err)
+	}
+	if own, err := IsNode(path); !own || err != nil {
+		t.Errorf("IsNode: %t, %v", own, err)
+	}
+	n, err := Load(writeDropIns(t, string(installed), map[string]string{
+		"10-interfaces.toml": "interfaces = [\"eth1\"]\n", "20-route.toml": "[route]\n",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(n.Interfaces, []string{"eth1"}) {
+		t.Errorf("interfaces %q", n.Interfaces)
+	}
+}
