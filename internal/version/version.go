@@ -54,12 +54,14 @@ func short(tag string) string {
 
 func long(tag string, info *debug.BuildInfo) string {
 	var more []string
-	if revision, modified := source(info); revision != "" {
-		if modified {
-			revision += " modified"
-		}
-		more = append(more, "revision "+revision)
+	revision, modified := source(info)
+	switch {
+	case revision == "": // built from a tar, or with -buildvcs=false
+		revision = "unknown"
+	case modified:
+		revision += " modified"
 	}
+	more = append(more, "revision "+revision)
 	if info != nil {
 		more = append(more, info.GoVersion)
 	}

@@ -20,9 +20,9 @@ func TestVersion(t *testing.T) {
 		info        *debug.BuildInfo
 		short, long string
 	}{
-		{"nothing known", "", nil, of, "culvert " + of + " (scionproto of unknown version)"},
+		{"nothing known", "", nil, of, "culvert " + of + " (revision unknown, scionproto of unknown version)"},
 		{"without vcs", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps}, of,
-			"culvert " + of + " (go1.26, scionproto v0.15.1)"},
+			"culvert " + of + " (revision unknown, go1.26, scionproto v0.15.1)"},
 		{"revision", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps, Settings: clean}, of,
 			"culvert " + of + " (revision 0123456789ab, go1.26, scionproto v0.15.1)"},
 		{"modified", "", &debug.BuildInfo{GoVersion: "go1.26", Deps: deps, Settings: dirty}, of,
