@@ -91,6 +91,7 @@ lint: ## check format, vet, staticcheck, licence lines, file lengths, tests name
 	@echo spdx; scripts/check-spdx.sh
 	@echo length; scripts/check-length.sh
 	@echo docs; scripts/check-docs.sh
+	@echo links; scripts/check-links.sh *.md docs
 	@echo imports; scripts/check-imports.sh
 	@echo stages; scripts/check-stages.sh
 	@echo units; scripts/check-units.sh

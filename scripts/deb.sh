@@ -40,7 +40,9 @@ install -D -m 640 dist/culvert.toml "$root/etc/culvert/culvert.toml"
 # As packages have it: copyright with the licences that no system has, and those of others in a file of their own.
 rm "$doc/LICENSE" "$doc"/*-*.txt
 install -m 644 dist/deb/copyright "$doc/copyright"
+sed -i 's,\[this directory\](\.),[copyright](copyright),' "$doc/README.md"
 third_party | gzip -9 -n >"$doc/third-party-licenses.gz"
+scripts/check-links.sh "$doc"
 
 # quietly COMMAND... shows what a command says only if it fails.
 quietly() {
