@@ -166,6 +166,8 @@ func TestWrongUsage(t *testing.T) {
 		{"bench run veth --seconds NaN", `invalid argument "NaN" for "--seconds" flag: write it in seconds, as 0.5, or with a unit, as 500ms`},
 		{"watch --interval soon", `invalid argument "soon" for "--interval" flag: write it in seconds, as 0.5, or with a unit, as 500ms (see`},
 		{"watch -n x", `invalid argument "x" for "-n, --count" flag: write a whole number (see`},
+		{"watch -n 0", `invalid argument "0" for "-n, --count" flag: use 1 or more, or leave it out for no end (see`},
+		{"filter watch -n -1", `invalid argument "-1" for "-n, --count" flag: use 1 or more, or leave it out for no end (see`},
 		{"watch -n 99999999999999999999", `invalid argument "99999999999999999999" for "-n, --count" flag: the number is out of range (see`},
 		{"gen blast x --rate fast", `invalid argument "fast" for "--rate" flag: write a number (see`},
 		{"gen blast x --port -1", `invalid argument "-1" for "--port" flag: write a whole number of 0 or more (see`},

@@ -18,7 +18,7 @@ func Check(interval time.Duration, count int) error {
 	case interval < minInterval:
 		return usage.Errorf("interval %v: use %v or more", interval, minInterval)
 	case count < 0:
-		return usage.Errorf("count %d: use 1 or more, or 0 for no end", count)
+		return usage.Errorf("count %d: use 1 or more", count)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func TestCheck(t *testing.T) {
 		{minInterval, 3, ""},
 		{minInterval - 1, 0, "usage: interval 99.999999ms: use 100ms or more"},
 		{0, 0, "usage: interval 0s: use 100ms or more"},
-		{time.Second, -1, "usage: count -1: use 1 or more, or 0 for no end"},
+		{time.Second, -1, "usage: count -1: use 1 or more"},
 	} {
 		if err := Check(tc.interval, tc.count); err == nil && tc.fail != "" || err != nil && err.Error() != tc.fail {
 			t.Errorf("every %v, %d times: %v, want %q", tc.interval, tc.count, err, tc.fail)

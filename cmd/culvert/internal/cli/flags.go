@@ -77,8 +77,35 @@ func VerboseFlag(cmd *cobra.Command, verbose *bool) {
 // WatchFlags adds the interval of a live view, and -n, after how many intervals it ends.
 func WatchFlags(cmd *cobra.Command, interval *time.Duration, count *int) {
 	TimeFlag(cmd, interval, "interval", time.Second, "update every `TIME`, in seconds or as 500ms, at least 0.1")
-	cmd.Flags().IntVarP(count, "count", "n", 0, "print lines, and stop after `N` intervals")
+	cmd.Flags().VarP((*countValue)(count), "count", "n", "print lines, and stop after `N` intervals (default: no end)")
 }
+
+// countValue is a flag with a number of 1 or more. It is 0 if the flag is not given.
+type countValue int
+
+// Set implements pflag.Value.
+func (v *countValue) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		return err
+	case n < 1:
+		return errors.New("use 1 or more, or leave it out for no end")
+	}
+	*v = countValue(n)
+	return nil
+}
+
+// String implements pflag.Value.
+func (v *countValue) String() string {
+	if *v == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(*v))
+}
+
+// Type implements pflag.Value.
+func (*countValue) Type() string { return "int" }
 
 // DumpFlags adds the flags that say what is in a dump.
 func DumpFlags(cmd *cobra.Command, o *dump.Options) {
