@@ -17,6 +17,9 @@ UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./cmd/culvert/interna
 # Of the binary and of the package.
 VERSION ?= $(shell cat VERSION)
 
+# The revision that is built, "" for sources that are in no repository.
+REVISION = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && git describe --always --exclude='*' --abbrev=12 --dirty=' modified')
+
 # Instructions per packet, as they were last found to be right.
 BASELINE = internal/guest/testdata/baseline.json
 
@@ -32,7 +35,7 @@ help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
 
 build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
-	$(GO) build -ldflags '-X culvert/internal/version.tag=$(VERSION)' -o bin/culvert ./cmd/culvert
+	$(GO) build -ldflags "-X culvert/internal/version.tag=$(VERSION) -X 'culvert/internal/version.stamp=$(REVISION)'" -o bin/culvert ./cmd/culvert
 
 demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
 	@scripts/as-root.sh scripts/demo.sh

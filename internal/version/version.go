@@ -14,6 +14,10 @@ import (
 // -ldflags '-X culvert/internal/version.tag=1.2.3'.
 var tag string
 
+// stamp is set by the linker, where Go itself does not note the revision (-buildvcs=false, a work tree of git beside its
+// repository): the revision, and " modified" if the sources differ from it.
+var stamp string
+
 // file is the file VERSION, which the Debian package is named after too. The tree has a link to it at its top.
 //
 //go:embed VERSION
@@ -56,7 +60,7 @@ func long(tag string, info *debug.BuildInfo) string {
 	var more []string
 	revision, modified := source(info)
 	switch {
-	case revision == "": // built from a tar, or with -buildvcs=false
+	case revision == "": // built from a tar, or without make
 		revision = "unknown"
 	case modified:
 		revision += " modified"
@@ -72,7 +76,7 @@ func long(tag string, info *debug.BuildInfo) string {
 // source returns the first 12 digits of the revision that was built, "" if it is not known, and whether it was modified.
 func source(info *debug.BuildInfo) (revision string, modified bool) {
 	if info == nil {
-		return "", false
+		info = new(debug.BuildInfo)
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
@@ -81,6 +85,9 @@ func source(info *debug.BuildInfo) (revision string, modified bool) {
 		case "vcs.modified":
 			modified = s.Value == "true"
 		}
+	}
+	if revision == "" {
+		revision, modified = strings.CutSuffix(stamp, " modified")
 	}
 	return revision, modified
 }

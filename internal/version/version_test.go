@@ -41,6 +41,21 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestStamp wants the linker's revision where Go has noted none.
+func TestStamp(t *testing.T) {
+	defer func() { stamp = "" }()
+	noted := []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef0123"}}
+	for text, want := range map[string]string{"fedcba987654": "revision fedcba987654, ", "fedcba987654 modified": "revision fedcba987654 modified, "} {
+		stamp = text
+		if got := long("", &debug.BuildInfo{}); !strings.Contains(got, want) {
+			t.Errorf("stamp %q: %q", text, got)
+		}
+		if got := long("", &debug.BuildInfo{Settings: noted}); !strings.Contains(got, "revision 0123456789ab, ") {
+			t.Errorf("stamp %q beside Go's: %q", text, got)
+		}
+	}
+}
+
 // TestFile: the version is one that dpkg compares, the file at the top of the tree is the one that is built in, and CHANGELOG.md
 // has a section for it.
 func TestFile(t *testing.T) {
