@@ -21,7 +21,7 @@ outer() {
   mkdir -p out/deb-test
   if [[ ! -s $base ]]; then
     echo "downloading a Debian 12 for the container"
-    mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,ethtool,libpcap0.8 bookworm "$base.new" ||
+    mmdebstrap --quiet --format=tar --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,ethtool,libpcap0.8 bookworm "$base.new" ||
       { echo "test-deb: mmdebstrap could not make $base: check the network" >&2; exit 1; }
     mv "$base.new" "$base"
   fi
