@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 sums() {
-  git ls-files -co --exclude-standard -- '*_bpfel*.go' '*_bpfel*.o' '*_bpfeb*.go' '*_bpfeb*.o' 'internal/reason/reasontexts*.go' 'docs/*.md' |
+  git ls-files -co --exclude-standard -- '*_bpfel*.go' '*_bpfel*.o' '*_bpfeb*.go' '*_bpfeb*.o' 'internal/reason/reasontexts*.go' 'docs/*.md' docs/api.yaml |
     sort | xargs -r sha256sum
 }
 
@@ -19,6 +19,6 @@ after=$(sums)
   echo "generated files were stale and are now up to date: commit them"
   diff <(cut -c67- <<<"$before") <(cut -c67- <<<"$after") || true
   comm -13 <(sort <<<"$before") <(sort <<<"$after") | cut -c67-
-  git --no-pager diff --stat -- '*_bpfel*.go' '*_bpfel*.o' 'internal/reason/reasontexts*.go' 'docs/*.md'
+  git --no-pager diff --stat -- '*_bpfel*.go' '*_bpfel*.o' 'internal/reason/reasontexts*.go' 'docs/*.md' docs/api.yaml
 } >&2
 exit 1

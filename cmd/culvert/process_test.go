@@ -34,7 +34,13 @@ func (w tell) Write(b []byte) (int, error) {
 // startCulvert runs a command line in the background, until the end of the test.
 func startCulvert(t *testing.T, args ...string) *running {
 	t.Helper()
-	r := &running{cmd: exec.Command(os.Args[0], args...)}
+	return startCommand(t, exec.Command(os.Args[0], args...))
+}
+
+// startCommand runs a command in the background, until the end of the test. The test binary is culvert to it.
+func startCommand(t *testing.T, cmd *exec.Cmd) *running {
+	t.Helper()
+	r := &running{cmd: cmd}
 	r.cmd.Env = append(os.Environ(), asCulvert+"=1")
 	r.cmd.Stdout, r.cmd.Stderr = tell{r, &r.stdout}, tell{r, &r.errs}
 	if err := r.cmd.Start(); err != nil {

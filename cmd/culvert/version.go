@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -26,10 +25,7 @@ With -j, an object with the members:
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
-					Version string `json:"version"`
-					Long    string `json:"long"`
-				}{version.Short(), version.Long()})
+				return version.WriteJSON(cmd.OutOrStdout())
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Long())
 			return err

@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,10 +22,15 @@ const (
 	writeTimeout   = 2 * time.Minute
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
+
+	maxLocalHeaderBytes = 8 << 10
 )
 
 // requestTimeout is how long a request may take to arrive, header and body together. It is a variable for tests.
 var requestTimeout = 10 * time.Second
+
+// localTimeout is requestTimeout for ServeFew. It is a variable for tests.
+var localTimeout = 2 * time.Second
 
 // Listen is Bind with errors that do not name the address, for the caller does, and that say what to do.
 func Listen(address string, own ...net.Listener) (net.Listener, error) {
@@ -38,14 +46,32 @@ func Listen(address string, own ...net.Listener) (net.Listener, error) {
 
 // Serve answers requests on l until ctx ends, and returns nil then. what names the service in errors.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, what string) error {
-	server := &http.Server{
+	return serve(ctx, l, what, &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: requestTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+	})
+}
+
+// ServeFew is Serve for programs of the same machine, which are never slow for a good reason. At most so many connections are
+// served at a time, each for one request, so that they leave each other the place. The others wait in the kernel.
+func ServeFew(ctx context.Context, l net.Listener, most int, h http.Handler, what string) error {
+	server := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: localTimeout,
+		ReadTimeout:       localTimeout,
+		WriteTimeout:      writeTimeout,
+		MaxHeaderBytes:    maxLocalHeaderBytes,
+		ErrorLog:          log.New(io.Discard, "", 0), // any client could fill the log
 	}
+	server.SetKeepAlivesEnabled(false)
+	return serve(ctx, netutil.LimitListener(l, most), what, server)
+}
+
+func serve(ctx context.Context, l net.Listener, what string, server *http.Server) error {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -108,7 +108,7 @@ func processes(ctx context.Context) (all []serving, err error) {
 	}
 	var silent error
 	for _, path := range paths {
-		if !ofSpace(path, here.Inode) {
+		if strings.HasSuffix(path, showExtension) || !ofSpace(path, here.Inode) {
 			continue
 		}
 		s := serving{path: path}

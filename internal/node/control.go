@@ -95,17 +95,26 @@ const (
 	servingPath = "/serving"
 )
 
-// socketPaths returns the paths that the control socket of a data plane may have: /run/culvert/NAME.sock, or NAME@INODE.sock if
-// a process of another network namespace, where data planes may have the same names, has that.
-func socketPaths(netns uint32, name string) []string {
+// socketPaths returns the paths that a socket of a data plane may have: /run/culvert/NAME.sock, or NAME@INODE.sock if a process of
+// another network namespace, where data planes may have the same names, has that. .sock is the extension.
+func socketPaths(netns uint32, name, extension string) []string {
 	file := strings.ReplaceAll(url.PathEscape(name), "@", "%40")
+	// The control socket of x.show would have the path of the socket that shows x.
+	if before, ends := strings.CutSuffix(file, showPart); ends {
+		file = before + "%2E" + showPart[1:]
+	}
 	return []string{
-		filepath.Join(trust.RunDir, file+socketExtension),
-		filepath.Join(trust.RunDir, fmt.Sprintf("%s@%d%s", file, netns, socketExtension)),
+		filepath.Join(trust.RunDir, file+extension),
+		filepath.Join(trust.RunDir, fmt.Sprintf("%s@%d%s", file, netns, extension)),
 	}
 }
 
-const socketExtension = ".sock"
+// Extensions of sockets: that of all, of which only control sockets have nothing more, and that of the sockets that show.
+const (
+	socketExtension = ".sock"
+	showPart        = ".show"
+	showExtension   = showPart + socketExtension
+)
 
 // serveControl answers requests on the control socket until ctx ends. A process without it works, and says so.
 func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
@@ -116,7 +125,7 @@ func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
 		return &work
 	}
 	serving := Serving{Name: p.up.name, NetNS: here.Inode, PID: os.Getpid(), File: absolute(p.up.file.Path)}
-	l, err := listenControl(socketPaths(here.Inode, p.up.name))
+	l, err := listenUnix(socketPaths(here.Inode, p.up.name, socketExtension), func(path string) error { return os.Chmod(path, rootOnly) })
 	if err != nil {
 		p.log.Warn("'culvert reload' does not find this process; SIGHUP has it read its configuration again", "err", err)
 		return &work
@@ -184,15 +193,18 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client that has gone needs no answer
 }
 
-// controlSocket is a socket that only root may use, with the path that it has got.
-type controlSocket struct {
+// rootOnly is the mode of sockets that only root may use.
+const rootOnly = 0o600
+
+// socket is a Unix socket with the path that it has got.
+type socket struct {
 	*net.UnixListener
 	path string
 	info fs.FileInfo
 }
 
-// listenControl makes a socket at the first of the paths that no living process has.
-func listenControl(paths []string) (*controlSocket, error) {
+// listenUnix makes a socket at the first of the paths that no living process has. permit says who may use it.
+func listenUnix(paths []string, permit func(path string) error) (*socket, error) {
 	if err := trust.MakeDir(trust.RunDir); err != nil {
 		return nil, err
 	}
@@ -206,8 +218,8 @@ func listenControl(paths []string) (*controlSocket, error) {
 	}
 	l.SetUnlinkOnClose(false)
 	defer os.Remove(fresh)
-	s := &controlSocket{UnixListener: l}
-	if err = os.Chmod(fresh, 0o600); err == nil {
+	s := &socket{UnixListener: l}
+	if err = permit(fresh); err == nil {
 		s.info, err = os.Lstat(fresh)
 	}
 	for _, s.path = range paths {
@@ -245,7 +257,7 @@ func left(path string) bool {
 }
 
 // remove removes the socket unless another process has its path by now.
-func (s *controlSocket) remove() {
+func (s *socket) remove() {
 	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.info) {
 		_ = os.Remove(s.path)
 	}

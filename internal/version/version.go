@@ -5,7 +5,9 @@ package version
 
 import (
 	_ "embed" // the file VERSION
+	"encoding/json"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"strings"
 )
@@ -34,6 +36,16 @@ func Long() string {
 	info, _ := debug.ReadBuildInfo()
 	return long(tag, info)
 }
+
+// Answer is what `culvert version -j` prints. Fields are added in later versions, never renamed.
+type Answer struct {
+	// Version is Short, and Long the line that is printed without -j.
+	Version string `json:"version"`
+	Long    string `json:"long"`
+}
+
+// WriteJSON writes an Answer.
+func WriteJSON(out io.Writer) error { return json.NewEncoder(out).Encode(Answer{Short(), Long()}) }
 
 // Revision returns the first 12 digits of the revision that was built, "" if it is not known.
 func Revision() string {

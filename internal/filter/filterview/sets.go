@@ -35,6 +35,11 @@ type Set struct {
 	Rules []string `json:"rules"`
 }
 
+// SetList is what `culvert filter set list -j` prints. Fields are added in later versions, never renamed.
+type SetList struct {
+	Sets []Set `json:"sets"`
+}
+
 // Entry is a member of a set.
 type Entry struct {
 	Entry string `json:"entry"`
@@ -121,7 +126,7 @@ func ListSets(on string, asJSON bool, out io.Writer) error {
 		return err
 	}
 	if asJSON {
-		return show.JSON(out, map[string]any{"sets": sets})
+		return show.JSON(out, SetList{sets})
 	}
 	for _, line := range setLines(sets) {
 		if _, err := fmt.Fprintln(out, strings.TrimSpace(line)); err != nil {

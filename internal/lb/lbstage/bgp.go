@@ -94,7 +94,7 @@ func sessions(speaker *announce.Speaker) []bgpstate.Session {
 	var all []bgpstate.Session
 	for _, n := range speaker.Neighbors() {
 		one := bgpstate.Session{
-			Neighbor: n.Address, ASN: n.ASN, State: n.State, Since: n.Since, Announced: n.Prefixes, Families: []string{}, Error: n.LastError,
+			Neighbor: n.Address, ASN: n.ASN, State: n.State, Since: n.Since, Announced: append([]netip.Prefix{}, n.Prefixes...), Families: []string{}, Error: n.LastError,
 		}
 		if n.Carries4 {
 			one.Families = append(one.Families, bgpstate.FamilyIPv4)

@@ -42,6 +42,11 @@ type Flow struct {
 	Idle    float64 `json:"idle_seconds"`
 }
 
+// FlowList is what 'culvert lb flows -j' prints, which writes it flow by flow.
+type FlowList struct {
+	Flows []Flow `json:"flows"`
+}
+
 // FlowCount is the number of flows of a VIP that a backend has.
 type FlowCount struct {
 	VIP     string `json:"vip"`

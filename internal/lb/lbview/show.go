@@ -67,6 +67,9 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 	if r.BGP, r.BGPKnown, err = bgpstate.Of(v.inst); err != nil {
 		return r, err
 	}
+	if r.BGP == nil { // in JSON a list all the same
+		r.BGP = []bgpstate.Session{}
+	}
 	for _, vip := range v.state.VIPs {
 		out, err := v.vip(vip, known[vip.Service.Key()], open)
 		if err != nil {

@@ -24,6 +24,11 @@ type Kind struct {
 	Anywhere bool
 }
 
+// AbsentError says that there is no data plane as it is asked for.
+type AbsentError struct{ text string }
+
+func (e *AbsentError) Error() string { return e.text }
+
 // candidate is a data plane to choose from. here tells whether it is in this network namespace, and is whether it is of the
 // kind.
 type candidate struct {
@@ -117,13 +122,15 @@ func (k Kind) choose(all []candidate, name string) (int, error) {
 	case len(matches) > 0:
 		return 0, fmt.Errorf("%d data planes are called %s: run the command in the network namespace of the one you mean", len(matches), name)
 	case named:
-		return 0, fmt.Errorf("data plane %s is no %s: %s", name, k.Name, there)
+		return 0, &AbsentError{fmt.Sprintf("data plane %s is no %s: %s", name, k.Name, there)}
 	default:
-		return 0, fmt.Errorf("no data plane %s %s: %s", name, k.where(), there)
+		return 0, &AbsentError{fmt.Sprintf("no data plane %s %s: %s", name, k.where(), there)}
 	}
 }
 
-func (k Kind) none() error { return fmt.Errorf("no %s %s: %s", k.Name, k.where(), k.None) }
+func (k Kind) none() error {
+	return &AbsentError{fmt.Sprintf("no %s %s: %s", k.Name, k.where(), k.None)}
+}
 
 func (k Kind) where() string {
 	if k.Anywhere {

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"culvert/internal/show/planes"
+)
+
+// MostConnections is how many connections are to be served at a time.
+const MostConnections = 32
+
+// maxAnswer bounds the bytes of an answer: with MostConnections it bounds the memory that clients can take.
+const maxAnswer = 8 << 20
+
+// sendTime is how long a client may take to read its answer.
+const sendTime = 5 * time.Second
+
+// makeTime is how long a client waits for its answer to be made, with those before it. It is a variable for tests.
+var makeTime = 10 * time.Second
+
+// Error is the answer to a request that has no other.
+type Error struct {
+	// Error says in one line what is wrong.
+	Error string `json:"error"`
+}
+
+// server is a handler of requests.
+type server struct {
+	source *Source
+	paths  map[string]Path
+	// turn is held while an answer is made: one at a time, so that clients cannot keep more than one CPU busy.
+	turn chan struct{}
+}
+
+// Handler answers requests about a data plane.
+func Handler(s *Source) http.Handler { return newServer(s, Paths()) }
+
+func newServer(s *Source, paths []Path) *server {
+	h := &server{source: s, paths: make(map[string]Path), turn: make(chan struct{}, 1)}
+	for _, p := range paths {
+		h.paths[p.Path] = p
+	}
+	return h
+}
+
+// ServeHTTP implements http.Handler.
+func (h *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, fmt.Sprintf("%.20q: this socket only shows: use GET or HEAD", r.Method))
+		return
+	}
+	p, ok := h.paths[r.URL.Path]
+	if !ok {
+		refuse(w, http.StatusNotFound, fmt.Sprintf("%.100q is no path here: %s lists them", r.URL.Path, listPath))
+		return
+	}
+	q, err := p.query(r.URL)
+	if err != nil {
+		refuse(w, statusOf(err), err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), makeTime)
+	defer cancel()
+	a, err := h.answer(ctx, r, p, q)
+	if err != nil {
+		refuse(w, statusOf(err), err.Error())
+		return
+	}
+	send(w, a.status, a.kind, a.text.Bytes())
+}
+
+// answer is an answer that has been made. It is bounded.
+type answer struct {
+	status int
+	kind   string // of its content
+	text   bytes.Buffer
+}
+
+var (
+	errBusy  = errors.New("other requests take too long: try again later")
+	errSlow  = errors.New("the answer takes too long: try again later")
+	errLarge = fmt.Errorf("the answer has more than %d MiB: use the command line", maxAnswer>>20)
+)
+
+// Write implements io.Writer.
+func (a *answer) Write(b []byte) (int, error) {
+	if a.text.Len()+len(b) > maxAnswer {
+		return 0, errLarge
+	}
+	return a.text.Write(b)
+}
+
+// answer makes an answer. It returns when ctx ends, also if the answer is never made: what is stuck holds no connection.
+func (h *server) answer(ctx context.Context, r *http.Request, p Path, q url.Values) (*answer, error) {
+	if p.fixed {
+		return h.write(r, p, q)
+	}
+	select {
+	case h.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, errBusy
+	}
+	type made struct {
+		answer *answer
+		err    error
+	}
+	done := make(chan made, 1)
+	go func() {
+		defer func() { <-h.turn }()
+		a, err := h.write(r, p, q)
+		done <- made{a, err}
+	}()
+	select {
+	case m := <-done:
+		return m.answer, m.err
+	case <-ctx.Done():
+		return nil, errSlow
+	}
+}
+
+// write makes an answer, whatever happens meanwhile.
+func (h *server) write(r *http.Request, p Path, q url.Values) (a *answer, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			h.source.LogError("showing something failed; packets and configuration are not affected", "path", p.Path, "panic", what,
+				"stack", string(debug.Stack()))
+			a, err = nil, errors.New("a mistake in culvert: its log has more")
+		}
+	}()
+	if p.write == nil {
+		return h.metrics(r)
+	}
+	all := new(answer)
+	if err := p.write(h.source, q, all); err != nil {
+		return nil, err
+	}
+	a = &answer{status: http.StatusOK, kind: "application/json"}
+	if err := json.Compact(&a.text, all.text.Bytes()); err != nil {
+		return nil, err
+	}
+	a.text.WriteByte('\n')
+	return a, nil
+}
+
+// metrics returns what the handler of metrics answers.
+func (h *server) metrics(r *http.Request) (*answer, error) {
+	w := &recorder{header: http.Header{}, answer: answer{status: http.StatusOK}}
+	fresh, err := http.NewRequest(http.MethodGet, MetricsPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	if accept := r.Header.Get("Accept"); accept != "" {
+		fresh.Header.Set("Accept", accept)
+	}
+	h.source.Metrics.ServeHTTP(w, fresh)
+	if w.failed != nil {
+		return nil, w.failed
+	}
+	w.kind = w.header.Get("Content-Type")
+	return &w.answer, nil
+}
+
+// recorder keeps what a handler writes.
+type recorder struct {
+	answer
+	header http.Header
+	failed error
+}
+
+// Header implements http.ResponseWriter.
+func (w *recorder) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *recorder) WriteHeader(status int) { w.status = status }
+
+// Write implements http.ResponseWriter.
+func (w *recorder) Write(b []byte) (int, error) {
+	n, err := w.answer.Write(b)
+	w.failed = errors.Join(w.failed, err)
+	return n, err
+}
+
+// statusOf returns the status of an answer that is an error.
+func statusOf(err error) int {
+	var absent *planes.AbsentError
+	switch {
+	case isRequestError(err):
+		return http.StatusBadRequest
+	case errors.As(err, &absent):
+		return http.StatusNotFound
+	case errors.Is(err, errBusy), errors.Is(err, errSlow):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	b, err := json.Marshal(Error{text})
+	if err != nil { // a string has none
+		return
+	}
+	send(w, status, "application/json", append(b, '\n'))
+}
+
+// send writes an answer. A client that reads too slowly gets a part of it.
+func send(w http.ResponseWriter, status int, kind string, text []byte) {
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(sendTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.Copy(w, bytes.NewReader(text)) // the client that has gone needs no answer
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"sync"
+
+	"culvert/internal/api"
+	"culvert/internal/host/pins"
+	"culvert/internal/httpserve"
+)
+
+// showGroup is the group whose members may see what a data plane does.
+const showGroup = "culvert"
+
+// serveShow answers programs on a socket that only shows, until ctx ends. It does not share the control socket: what other users
+// do to it has no effect on 'culvert reload'. A process without it works, and the log says so.
+func (p *process) serveShow(ctx context.Context) *sync.WaitGroup {
+	var work sync.WaitGroup
+	here, err := pins.Here()
+	if err != nil {
+		p.log.Warn("no socket shows this data plane to programs", "err", err)
+		return &work
+	}
+	l, err := listenUnix(socketPaths(here.Inode, p.up.name, showExtension), p.permitGroup)
+	if err != nil {
+		p.log.Warn("no socket shows this data plane to programs", "err", err)
+		return &work
+	}
+	h := api.Handler(&api.Source{
+		Name:     p.up.name,
+		Keys:     func(name string, out io.Writer) error { return ListKeys(name, true, out) },
+		Metrics:  p.metrics,
+		LogError: p.log.Error,
+	})
+	work.Go(func() {
+		defer l.remove()
+		if err := httpserve.ServeFew(ctx, l, api.MostConnections, h, "what programs ask for"); err != nil {
+			p.log.Error("no socket shows this data plane to programs any more", "err", err)
+		}
+	})
+	return &work
+}
+
+// permitGroup lets the group use a socket beside root. Without the group it is root's alone.
+func (p *process) permitGroup(path string) error {
+	err := giveGroup(path, showGroup)
+	if err == nil {
+		return os.Chmod(path, 0o660)
+	}
+	p.log.Info("only root may use the socket that shows this data plane to programs", "why", err)
+	return os.Chmod(path, rootOnly)
+}
+
+// giveGroup gives a file to a group.
+func giveGroup(path, name string) error {
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return err
+	}
+	id, err := strconv.Atoi(g.Gid)
+	if err != nil {
+		return fmt.Errorf("group %s has the ID %q: %w", name, g.Gid, err)
+	}
+	if err := os.Chown(path, -1, id); err != nil {
+		return fmt.Errorf("giving it to group %s: %w", name, err)
+	}
+	return nil
+}
