@@ -12,7 +12,7 @@ install -D -m 755 bin/culvert "$dir/usr/bin/culvert"
 install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
 install -D -m 644 dist/culvert.sysusers "$dir/usr/lib/sysusers.d/culvert.conf"
 install -D -m 644 -t "$share/doc/culvert" LICENSE LICENSES/* README.md SECURITY.md
-install -D -m 644 -t "$share/doc/culvert/docs" docs/*.md
+install -D -m 644 -t "$share/doc/culvert/docs" docs/*.md docs/api.yaml
 install -D -m 644 -t "$share/doc/culvert/docs/img" docs/img/*.svg
 install -D -m 644 dist/culvert.toml "$share/doc/culvert/examples/culvert.toml"
 gzip -9 -n -c CHANGELOG.md >"$share/doc/culvert/changelog.gz"
