@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -206,6 +207,39 @@ func TestShowSocket(t *testing.T) {
 	if files, _ := filepath.Glob("/run/culvert/*.sock*"); len(files) > 0 {
 		t.Errorf("sockets at the end: %q", files)
 	}
+}
+
+// TestShowSocketFlows has a load balancer with flows and a neighbor that does not answer. As many flows are listed as are asked for,
+// and all is as docs/api.yaml says.
+func TestShowSocketFlows(t *testing.T) {
+	b := newLBBed(t)
+	loopback(t)
+	page := newAnswers(t)
+	p := startCulvert(t, "run", "-c", b.file(lbConfig+"[lb.bgp]\nasn = 65001\nrouter_id = '10.0.0.1'\n[[lb.bgp.neighbor]]\naddress = '10.0.0.1'\nasn = 65000\n"))
+	for _, backend := range []string{"10.0.0.11", "10.0.0.12", "fd00::11"} {
+		p.waitFor(t, "backend="+backend)
+	}
+	p.waitFor(t, "no connection: connection refused")
+	for n := range uint32(5) {
+		b.send(netip.MustParseAddrPort("192.0.2.1:80"), n+1)
+	}
+	b.wait("packets arrive", func() bool { return b.arrived("10.0.0.11")+b.arrived("10.0.0.12") >= 5 })
+	for path, want := range map[string]int{"/v1/lb/flows": 5, "/v1/lb/flows?n=2": 2, "/v1/lb/flows?n=10000": 5} {
+		status, _, text := fetch(t, showSocket, "GET", path)
+		page.check(t, "/v1/lb/flows", status, text)
+		if n := strings.Count(text, `"service":"192.0.2.1:80/tcp"`); n != want {
+			t.Errorf("%s: %d flows, want %d: %s", path, n, want, text)
+		}
+	}
+	b.wait("the neighbor is shown", func() bool {
+		_, _, text := fetch(t, showSocket, "GET", "/v1/lb")
+		return strings.Contains(text, `"error":"no connection`)
+	})
+	for _, path := range []string{"/v1/lb", "/v1/status"} {
+		status, _, text := fetch(t, showSocket, "GET", path)
+		page.check(t, path, status, text)
+	}
+	p.interrupt(t)
 }
 
 // connectAs connects to a socket as another user. Only this thread is of the user, and it is not used for anything else.
