@@ -24,8 +24,8 @@ const MostConnections = 32
 // maxAnswer bounds the bytes of an answer: with MostConnections it bounds the memory that clients can take.
 const maxAnswer = 8 << 20
 
-// sendTime is how long a client may take to read its answer.
-const sendTime = 5 * time.Second
+// sendTime is how long a client may take to read its answer. It is a variable for tests.
+var sendTime = 5 * time.Second
 
 // makeTime is how long a client waits for its answer to be made, with those before it. It is a variable for tests.
 var makeTime = 10 * time.Second

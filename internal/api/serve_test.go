@@ -3,17 +3,21 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"culvert/internal/httpserve"
 	"culvert/internal/show/planes"
 )
 
@@ -79,7 +83,7 @@ func TestFixed(t *testing.T) {
 // TestBadAnswers has answers that fail in every way. Those that come after them are made all the same.
 func TestBadAnswers(t *testing.T) {
 	before := makeTime
-	makeTime = 200 * time.Millisecond
+	makeTime = time.Minute
 	defer func() { makeTime = before }()
 	stuck := make(chan struct{})
 	var logged string
@@ -117,6 +121,7 @@ func TestBadAnswers(t *testing.T) {
 	if !strings.Contains(logged, "oops") {
 		t.Errorf("the log has no panic: %s", logged)
 	}
+	makeTime = 100 * time.Millisecond
 	for range 2 { // the second one waits for the first
 		if status, text := ask(t, h, "GET", "/stuck"); status != 503 {
 			t.Errorf("/stuck: %d %s, want 503", status, text)
@@ -125,6 +130,55 @@ func TestBadAnswers(t *testing.T) {
 	close(stuck)
 	makeTime = time.Minute
 	good()
+}
+
+// TestReadersThatStop has clients that ask for a large answer and do not read it. They leave their place to others.
+func TestReadersThatStop(t *testing.T) {
+	before := sendTime
+	sendTime = 100 * time.Millisecond
+	defer func() { sendTime = before }()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	h := newServer(&Source{}, []Path{{Path: "/large", write: func(_ *Source, _ url.Values, out io.Writer) error {
+		_, err := fmt.Fprintf(out, "%q", strings.Repeat("a", maxAnswer/2))
+		return err
+	}}})
+	go func() { ended <- httpserve.ServeFew(ctx, l, 2, h, "test") }()
+	dial := func() net.Conn {
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := io.WriteString(c, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for range 6 {
+		dial()
+	}
+	end := time.Now().Add(time.Minute)
+	for { // a slow machine may not be in time at once
+		c := dial()
+		_ = c.SetReadDeadline(end)
+		answer, err := io.ReadAll(c)
+		c.Close()
+		if err == nil && strings.HasPrefix(string(answer), "HTTP/1.1 200 OK") && strings.HasSuffix(string(answer), "a\"\n") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes, %v: %.200q", len(answer), err, answer)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // TestMetrics passes on what the handler of metrics answers, and asks for no other encoding.
