@@ -17,6 +17,7 @@
 #include "scion/flow_hash.h"
 #include "scion/stage.h"
 
+#include "core/capture.h"
 #include "core/parse.h"
 #include "core/verdict.h"
 #include "core/worker.h"
@@ -49,6 +50,9 @@ static __always_inline int pipeline(struct xdp_md *ctx)
 	int reason = REASON_NONE;
 	struct packet pkt = {};
 
+#ifdef CULVERT_CAPTURE
+	pkt.captured = capture_in(ctx);
+#endif
 	parse(ctx, &pkt);
 	STAGES(ASK)
 	if (reason <= REASON_NONE)
@@ -60,8 +64,10 @@ static __always_inline int pipeline(struct xdp_md *ctx)
 SEC("xdp.frags")
 int rx(struct xdp_md *ctx)
 {
-	if (worker_count && cpumap_enqueue(ctx))
+	if (worker_count && cpumap_enqueue(ctx)) {
+		capture_enqueued(ctx);
 		return XDP_REDIRECT;
+	}
 	return pipeline(ctx);
 }
 

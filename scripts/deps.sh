@@ -26,6 +26,7 @@ declare -A wanted=(
   [haproxy]=haproxy                      # a peer of the bench's load balancer
   [tcpreplay]=tcpreplay                  # a second generator for the bench
   [tcpdump]=tcpdump
+  [tshark]=tshark                        # tests: a second reader of captures
   [libpcap0.8]=''
   [bird2]=bird                           # lab bgp
   [stayrtr]=stayrtr                      # lab bgp

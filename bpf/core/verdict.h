@@ -2,11 +2,50 @@
 #ifndef CULVERT_CORE_VERDICT_H
 #define CULVERT_CORE_VERDICT_H
 
+#include "capture.h"
 #include "counters.h"
 #include "limit.h"
 #include "packet.h"
 #include "rewrite.h"
 #include "xmit.h"
+
+#ifdef CULVERT_CAPTURE
+
+/* The interface that a packet goes out by, 0 if it does not go out. */
+static __always_inline __u32 capture_egress(struct xdp_md *ctx, const struct packet *pkt,
+					    __u32 reason)
+{
+	if (reason < REASON_FWD)
+		return 0;
+	return reason < REASON_XMIT ? pkt->egress : ingress(ctx);
+}
+
+static __noinline int capture_show_verdict(struct xdp_md *ctx, const struct packet *pkt,
+					   __u32 reason)
+{
+	capture_show_out(ctx, pkt->captured == CAPTURE_SELECTED, reason,
+			 capture_egress(ctx, pkt, reason));
+	return 0;
+}
+
+/* Shows a packet with its reason to a capture. */
+static __always_inline void capture_verdict(struct xdp_md *ctx, const struct packet *pkt,
+					    __u32 reason)
+{
+	if (pkt->captured == CAPTURE_SELECTED ||
+	    (pkt->captured == CAPTURE_OTHER && reason >= REASON_FWD &&
+	     capture_matches(ctx, capture_egress(ctx, pkt, reason))))
+		capture_show_verdict(ctx, pkt, reason);
+}
+
+#else
+
+static __always_inline void capture_verdict(struct xdp_md *ctx, const struct packet *pkt,
+					    __u32 reason)
+{
+}
+
+#endif
 
 /* The only way out of the pipeline: carries out the verdict of the reason, and counts the packet under the reason. */
 static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32 reason)
@@ -28,6 +67,7 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 		/* pkt->len may be the length of the first buffer only. */
 		pkt->len = bpf_xdp_get_buff_len(ctx);
 	}
+	capture_verdict(ctx, pkt, reason);
 	if (pkt->port)
 		count(pkt->port->slot - 1, reason, pkt->len);
 	return action;

@@ -2,6 +2,7 @@
 #ifndef CULVERT_FILTER_COUNT_H
 #define CULVERT_FILTER_COUNT_H
 
+#include "core/capture.h"
 #include "core/compiler.h"
 #include "core/counters.h"
 #include "core/xmit.h"
@@ -92,6 +93,7 @@ static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 
 	__u32 ifindex = ctx->ingress_ifindex;
 	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
 
+	capture_front_out(ctx, reason, reason < REASON_FWD ? 0 : ifindex);
 	if (port && port->slot)
 		count(port->slot - 1, reason, len);
 	return reason < REASON_FWD ? XDP_DROP : xmit(ctx, port);

@@ -65,6 +65,7 @@ int filter(struct xdp_md *ctx)
 	struct flow_keys keys = {};
 	bool tagged;
 
+	capture_hand_on(ctx);
 	if (filter_needs_keys) {
 		flow_keys_parse(ctx, &keys, 0);
 		tagged = !keys.l3;
@@ -99,6 +100,7 @@ int filter(struct xdp_md *ctx)
 	if (hidden && filter_show_tags(ctx, &tags))
 		return filter_leave(ctx, DROP_FILTER_TAGS, bpf_xdp_get_buff_len(ctx));
 	bpf_tail_call(ctx, &filter_rest, 0);
+	capture_front_out(ctx, PASS_OTHER, 0);
 	return XDP_PASS;
 }
 

@@ -129,7 +129,7 @@ var verbs = []func() *cobra.Command{
 	newAttachCmd,
 	newDetachCmd,
 	newStatusCmd,
-	newWatchCmd,
+	newWatchCmd, newCaptureCmd,
 	routecmd.New,
 	filtercmd.New,
 	lbcmd.New,

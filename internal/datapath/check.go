@@ -13,6 +13,7 @@ import (
 
 // normalize fills in defaults, and returns an error for options that no host takes.
 func (o *Options) normalize() (err error) {
+	o.Parts = withObservers(o.Parts)
 	if o.Workers, err = o.Workers.normal(); err != nil {
 		return err
 	}

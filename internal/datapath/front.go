@@ -65,6 +65,8 @@ type Behind struct {
 	Index func(iface string) (int, bool)
 	// Renamed maps the present names of interfaces that have been renamed since they were attached to their former names.
 	Renamed map[string]string
+
+	fronts fronts // of the data plane, as far as they are there
 }
 
 // Fronted is a Part that may have a program in front of the pipeline. Packets meet these programs in the order of

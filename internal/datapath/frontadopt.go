@@ -44,7 +44,7 @@ func (i *Instance) adoptFronts(old *Instance, ports []*net.Interface, renamed ma
 		if was == nil {
 			was = &Front{name: p.Name(), dir: filepath.Join(i.dir, p.Name())}
 		}
-		next, err := p.Rebuild(was, Behind{Inst: i, Index: index, Renamed: renamed})
+		next, err := p.Rebuild(was, Behind{Inst: i, Index: index, Renamed: renamed, fronts: i.fronts})
 		if err != nil {
 			return fmt.Errorf("taking over the %s: %w", p.Name(), err)
 		}

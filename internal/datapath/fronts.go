@@ -270,7 +270,7 @@ func (i *Instance) changeFront(part string, index func(string) (int, bool), chan
 	if index == nil {
 		index = i.portIndex
 	}
-	next, settle, err := change(old, Behind{Inst: i, Index: index})
+	next, settle, err := change(old, Behind{Inst: i, Index: index, fronts: all})
 	if err != nil || next == old {
 		return err
 	}

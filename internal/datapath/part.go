@@ -123,6 +123,9 @@ func (i *Instance) PartNames() []string { return slices.Sorted(maps.Keys(i.meta.
 func (m *meta) save(old *Instance, parts []Part) error {
 	m.Stages = make(map[string]savedState)
 	for _, p := range parts {
+		if _, ok := p.(Observer); ok {
+			continue // it is of no stage
+		}
 		s, err := p.State(old)
 		if err != nil {
 			return err

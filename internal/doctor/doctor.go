@@ -140,6 +140,8 @@ type Options struct {
 	Unread error
 	// OpenDecaps are the interfaces that take tunnels from every source.
 	OpenDecaps []string
+	// LeftCaptures are the captures on running data planes whose process has ended.
+	LeftCaptures []LeftCapture
 	// LostDecaps are the interfaces that had the decapsulation program until they were deleted.
 	LostDecaps []LostDecap
 }
@@ -234,6 +236,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkFailedStages(o.FailedStages)...)
 	r.add(checkOutages(o.Outages)...)
 	r.add(checkConfigs(o.Configs)...)
+	r.add(checkCaptures(o.LeftCaptures)...)
 	for _, link := range chosen.links {
 		facts, err := readInterface(link)
 		if err != nil {

@@ -101,7 +101,7 @@ func TestRouteNetfilterComes(t *testing.T) {
 			}
 			r.finish("fwd route", "fwd route-fib", "pass route-kernel")
 			for word, want := range map[string]int{"have to pass rules": 2, "are gone": 2, "\n": 5} {
-				if n := strings.Count(p.out.String(), word); n != want {
+				if n := logged(p, word); n != want {
 					t.Errorf("%q is logged %d times, want %d", word, n, want)
 				}
 			}

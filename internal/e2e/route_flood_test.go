@@ -59,7 +59,7 @@ func TestRouteFlood(t *testing.T) {
 	}
 	routeCheck(t, r.lab)
 	r.finish("fwd route", "fwd route-fib")
-	if n := strings.Count(p.out.String(), "\n"); n != 1 {
+	if n := logged(p, "\n"); n != 1 {
 		t.Errorf("%d lines were logged, want one:\n%s", n, p.out.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"culvert/internal/capture/captureplane"
 	"culvert/internal/config"
 	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
@@ -157,6 +158,9 @@ func DoctorRunning(o *doctor.Options) {
 		}
 		addConfig(o, inst)
 		addOutages(o, inst)
+		if c, err := captureplane.View(inst); err == nil && c != nil && c.LeftOver {
+			o.LeftCaptures = append(o.LeftCaptures, doctor.LeftCapture{Router: inst.Name(), Expression: c.Expression})
+		}
 		stages, _, err := inst.Stages()
 		if err != nil {
 			o.Unread = err

@@ -7,14 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"culvert/internal/capture/captureplane"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/pulse"
 )
@@ -39,6 +42,7 @@ type follower struct {
 	waiting    map[string]bool   // interfaces that do not exist, or carry no program yet since they were made again
 	down       map[string]bool   // interfaces that carry the program, but are down or have no carrier
 	retries    map[string]retry  // interfaces whose names others had before, which carry the program still
+	swept      time.Time         // when a capture without a process was last looked for
 	logged     map[string]string // the last message about each interface; "" is the data plane
 	endsLogged map[string]string // the same for interfaces where tunnels end
 }
@@ -107,6 +111,7 @@ func (f *follower) checkPorts() error {
 			f.logOnce(slog.LevelWarn, "", "the filter could not be read: rules made by hand go if somebody detaches the data plane", "err", err)
 		}
 	}
+	f.sweepCapture()
 	unattached := f.inst.Unattached()
 	for _, u := range unattached {
 		switch {
@@ -126,6 +131,33 @@ func (f *follower) checkPorts() error {
 	f.checkUp()
 	f.followEnds()
 	return nil
+}
+
+// capturePeriod is how often the follower looks for a capture without a process.
+const capturePeriod = 5 * time.Second
+
+// sweepCapture ends a capture whose process was killed: packets would take its instructions for nothing.
+func (f *follower) sweepCapture() {
+	now := time.Now()
+	if now.Sub(f.swept) < capturePeriod {
+		return
+	}
+	f.swept = now
+	c, err := captureplane.View(f.inst)
+	if err == nil && (c == nil || !c.LeftOver) {
+		return
+	}
+	ended := false
+	if err == nil {
+		ended, err = captureplane.Sweep(f.inst, []datapath.Fronted{filterplane.NewPart()})
+	}
+	switch {
+	case errors.Is(err, pins.ErrGone) || errors.Is(err, os.ErrNotExist): // the next check finds out why
+	case err != nil:
+		f.logOnce(slog.LevelWarn, "", "a capture could not be looked for or ended: packets may take its instructions for nothing", "err", err)
+	case ended:
+		f.log.Warn("the process of a capture was killed: the programs are as without a capture again", "expression", c.Expression)
+	}
 }
 
 // checkUp logs which interfaces that carry the program are down or have no carrier, and when they are up again.

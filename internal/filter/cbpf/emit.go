@@ -218,8 +218,12 @@ func (t *translator) loadFar(i int) {
 	} else {
 		t.emit(asm.Mov.Imm32(asm.R2, int32(ins.K)))
 	}
-	t.emit(asm.Mov.Imm32(asm.R3, int32(size(ins))), asm.Mov.Reg(asm.R1, regCtx), asm.Call.Label(LoadFunction),
-		asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.JNE.Imm(asm.R1, 0, t.o.Short))
+	if t.o.LoadSlot != 0 {
+		t.loadInline(size(ins))
+	} else {
+		t.emit(asm.Mov.Imm32(asm.R3, int32(size(ins))), asm.Mov.Reg(asm.R1, regCtx), asm.Call.Label(LoadFunction),
+			asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.JNE.Imm(asm.R1, 0, t.o.Short))
+	}
 	if ins.Op == opMSH {
 		t.emit(asm.Mov.Reg32(regX, asm.R0))
 		t.headerLength()
@@ -229,6 +233,18 @@ func (t *translator) loadFar(i int) {
 	if t.raw[i] {
 		t.emit(asm.HostTo(asm.BE, regA, asmSize(size(ins))))
 	}
+}
+
+// loadInline does what LoadFunction does, without a stack frame of its own.
+func (t *translator) loadInline(bytes uint32) {
+	slot := t.o.LoadSlot
+	t.emit(asm.Mov.Reg(asm.R1, regCtx), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(slot)),
+		asm.Mov.Imm32(asm.R4, int32(bytes)), asm.FnXdpLoadBytes.Call(), asm.JNE.Imm(asm.R0, 0, t.o.Short))
+	if bytes == 1 {
+		t.emit(asm.LoadMem(asm.R0, asm.R10, slot, asm.Byte))
+		return
+	}
+	t.emit(asm.LoadMem(asm.R0, asm.R10, slot, asmSize(bytes)), asm.HostTo(asm.BE, asm.R0, asmSize(bytes)))
 }
 
 // headerLength replaces X, the first byte of an IPv4 header, by the length of the header in bytes.

@@ -46,11 +46,13 @@ type variant struct {
 	far     bool // with Far
 	next    int  // the end for Next: 1 is NoMatch, 2 Match, 3 Short, 0 none
 	restart bool // with Restart, as the filter translates
+	slot    bool // with LoadSlot
 }
 
 var variants = []variant{
-	{0, false, 0, false}, {54, true, 1, false}, {0, true, 2, false}, {54, false, 3, false}, {34, true, 0, false},
-	{14, false, 1, false}, {60, false, 2, false}, {60, false, 1, true}, {0, false, 0, true}, {34, false, 2, true},
+	{0, false, 0, false, false}, {54, true, 1, false, false}, {0, true, 2, false, false}, {54, false, 3, false, false}, {34, true, 0, false, false},
+	{14, false, 1, false, false}, {60, false, 2, false, false}, {60, false, 1, true, false}, {0, false, 0, true, false}, {34, false, 2, true, false},
+	{0, false, 2, false, true}, {34, true, 0, false, true},
 }
 
 // newHarness translates programs, each in its variant, and loads them as one program.
@@ -117,6 +119,9 @@ func ruleBody(p cbpf.Program, i int, v variant, done string) (asm.Instructions, 
 	prefix := fmt.Sprintf("p%d_%d", i, v.have)
 	o := cbpf.Options{Prefix: prefix, Match: prefix + "match", NoMatch: prefix + "no", Short: prefix + "short",
 		Stack: -cbpf.MemorySize, Have: v.have}
+	if v.slot {
+		o.LoadSlot = -cbpf.MemorySize - 8
+	}
 	var far asm.Instructions
 	if v.far {
 		o.Far = &far

@@ -37,3 +37,36 @@ func ReplaceFunction(insns asm.Instructions, name string, body asm.Instructions)
 	out = append(out, body[1:]...)
 	return append(out, insns[end:]...), nil
 }
+
+// CalledFunctions returns ins without the functions that nothing calls. The verifier would walk through them, or reject them.
+// The first function of ins is the program itself.
+func CalledFunctions(ins asm.Instructions) asm.Instructions {
+	var order []string
+	functions := make(map[string]asm.Instructions)
+	for _, i := range ins {
+		if btf.FuncMetadata(&i) != nil {
+			order = append(order, i.Symbol())
+		}
+		current := order[len(order)-1]
+		functions[current] = append(functions[current], i)
+	}
+	called := map[string]bool{order[0]: true}
+	for open := []string{order[0]}; len(open) > 0; {
+		f := open[len(open)-1]
+		open = open[:len(open)-1]
+		for _, i := range functions[f] {
+			// A call, or the address of a callback.
+			if to := i.Reference(); i.IsFunctionReference() && !called[to] {
+				called[to] = true
+				open = append(open, to)
+			}
+		}
+	}
+	var out asm.Instructions
+	for _, f := range order {
+		if called[f] {
+			out = append(out, functions[f]...)
+		}
+	}
+	return out
+}

@@ -33,6 +33,9 @@ type Options struct {
 	// So the verifier knows the same of R9 before the code and after it. It would walk through all that follows once more for
 	// each length that it may know.
 	Restart string
+	// LoadSlot is the offset from R10 of 8 bytes on the stack. The code reads bytes by a helper then, and not by LoadFunction: the
+	// kernel limits the stack of functions that call each other. 0 stands for LoadFunction.
+	LoadSlot int16
 	// FarOnly makes only the far copy.
 	FarOnly bool
 }

@@ -32,7 +32,7 @@ func replaceFilterRules(t *testing.T, spec *ebpf.CollectionSpec, code asm.Instru
 	if err != nil {
 		t.Fatal(err)
 	}
-	prog.Instructions = calledFunctions(ins)
+	prog.Instructions = cbpf.CalledFunctions(ins)
 }
 
 // limitBed is a filter with a single rule: the limit whose number is in the first two bytes of the frame.

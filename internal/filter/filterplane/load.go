@@ -133,9 +133,12 @@ func (c *programConfig) requiredKeys() (keys uint8) {
 }
 
 // loadProgram loads a program for packets of a data plane, with the maps of the filter. The program of a Tester has no data
-// plane: inst is nil.
-func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, inst *datapath.Instance) (*program, error) {
-	spec, err := bpfobj.LoadFilter()
+// plane: on is zero.
+func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.Behind) (*program, error) {
+	spec, shared, err := on.Shape(Stage)
+	if err == nil && spec == nil {
+		spec, err = bpfobj.LoadFilter()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -157,11 +160,12 @@ func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, inst *datapa
 		return nil, err
 	}
 	replace := maps.Clone(filterMaps)
+	maps.Copy(replace, shared)
 	for _, name := range []string{bpfobj.FilterMapPorts, bpfobj.FilterMapCounters} {
-		if inst == nil {
+		if on.Inst == nil {
 			break
 		}
-		m := inst.Map(name)
+		m := on.Inst.Map(name)
 		replace[name] = m
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
@@ -220,7 +224,7 @@ func (c *programConfig) functions(ins asm.Instructions) (_ asm.Instructions, err
 			return nil, err
 		}
 	}
-	return calledFunctions(ins), nil
+	return cbpf.CalledFunctions(ins), nil
 }
 
 // addFunction adds a function of the type of function like. Labels within the body get the prefix "name.", because labels have
@@ -254,37 +258,4 @@ func addFunction(ins asm.Instructions, like, name string, body asm.Instructions)
 		out = append(out, i)
 	}
 	return out, nil
-}
-
-// calledFunctions returns ins without the functions that nothing calls. The verifier would walk through them, or reject them.
-// The first function of ins is the program itself.
-func calledFunctions(ins asm.Instructions) asm.Instructions {
-	var order []string
-	functions := make(map[string]asm.Instructions)
-	for _, i := range ins {
-		if btf.FuncMetadata(&i) != nil {
-			order = append(order, i.Symbol())
-		}
-		current := order[len(order)-1]
-		functions[current] = append(functions[current], i)
-	}
-	called := map[string]bool{order[0]: true}
-	for open := []string{order[0]}; len(open) > 0; {
-		f := open[len(open)-1]
-		open = open[:len(open)-1]
-		for _, i := range functions[f] {
-			// A call, or the address of a callback.
-			if to := i.Reference(); i.IsFunctionReference() && !called[to] {
-				called[to] = true
-				open = append(open, to)
-			}
-		}
-	}
-	var out asm.Instructions
-	for _, f := range order {
-		if called[f] {
-			out = append(out, functions[f]...)
-		}
-	}
-	return out
 }

@@ -98,7 +98,7 @@ func (p *plane) next(state *filterState, members map[string]Members, on datapath
 	if err := on.Inst.SameReasons(); err != nil { // the filter counts in the instance's maps
 		return nil, err
 	}
-	q.prog, err = loadProgram(&c, q.maps, on.Inst)
+	q.prog, err = loadProgram(&c, q.maps, on)
 	return q, err
 }
 

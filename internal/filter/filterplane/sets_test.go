@@ -19,6 +19,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/filter/cbpf"
 	"culvert/internal/filter/filterset"
 )
 
@@ -131,7 +132,7 @@ func setBedRules(t testing.TB, all asm.Instructions, b *setBed, lookUp bool) asm
 		asm.StoreMem(asm.R7, 0, asm.R0, asm.DWord),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("out"), asm.Return())
 	body[0].Metadata = all[from].Metadata
-	return calledFunctions(append(append(append(asm.Instructions{}, all[:from]...), body...), all[to:]...))
+	return cbpf.CalledFunctions(append(append(append(asm.Instructions{}, all[:from]...), body...), all[to:]...))
 }
 
 var setPacket = make([]byte, 64)

@@ -41,7 +41,7 @@ func loadSynFilter(t *testing.T, iface *net.Interface, services ...Service) *syn
 	if err != nil {
 		t.Fatal(err)
 	}
-	ps.Instructions = calledFunctions(ps.Instructions)
+	ps.Instructions = cbpf.CalledFunctions(ps.Instructions)
 	spec.Maps[bpfobj.FilterMapPorts].MaxEntries = 1 << 16
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {

@@ -88,7 +88,7 @@ func newTester(known *filterState, sets map[string]*ebpf.Map, f Filter) (*Tester
 		}
 		return dev.Index, true
 	})
-	if t.prog, err = loadProgram(&programConfig{steps: steps, tracing: true}, t.maps, nil); err != nil {
+	if t.prog, err = loadProgram(&programConfig{steps: steps, tracing: true}, t.maps, datapath.Behind{}); err != nil {
 		t.Close()
 		return nil, nil, err
 	}

@@ -70,6 +70,8 @@ type Router struct {
 	Filter *Filter `json:"filter,omitempty"`
 	// LB is the load balancer, left out if there is none.
 	LB *LB `json:"lb,omitempty"`
+	// Capture is the capture that runs, or was left over, left out if there is none.
+	Capture *Capture `json:"capture,omitempty"`
 	// ownKeyMissing tells whether the key of the process that serves is not among Keys.
 	ownKeyMissing bool
 	// noSCION tells that the data plane has no SCION router, and so no keys.
@@ -230,6 +232,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 		return r, err
 	}
 	if err := r.describeLB(inst); err != nil {
+		return r, err
+	}
+	if err := r.describeCapture(inst); err != nil {
 		return r, err
 	}
 	keys, err := router.Keys()

@@ -129,6 +129,9 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 	if r.LB != nil && !r.detached() {
 		lines = append(lines, r.LB.line())
 	}
+	if r.Capture != nil && !r.detached() {
+		lines = append(lines, r.Capture.line(r.Served))
+	}
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text(r.unattachedReason(i.Interface), verbose)...)
 	}

@@ -13,6 +13,7 @@ import (
 	"culvert/internal/bench/peer"
 	"culvert/internal/bench/report"
 	"culvert/internal/bench/scenario"
+	"culvert/internal/datapath"
 	"culvert/internal/host/netdev"
 )
 
@@ -55,6 +56,16 @@ func Costs(largestSet int) []peer.Candidate {
 	}
 	return all
 }
+
+// PassOne is the row of packets that a rule does not match, for what is measured on top of it.
+func PassOne() peer.Candidate {
+	return peer.Candidate{Name: "filter-pass-1", Device: func(peer.DeviceOptions) peer.Device {
+		return &costDevice{pass: true}
+	}}
+}
+
+// Instance returns the data plane.
+func (d *costDevice) Instance() *datapath.Instance { return d.culvert.inst }
 
 // Attach puts the filter on In.
 func (d *costDevice) Attach(ctx context.Context, p peer.Path) error {

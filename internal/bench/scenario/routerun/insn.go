@@ -11,6 +11,7 @@ import (
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/peer"
 	"culvert/internal/bench/scenario"
+	"culvert/internal/datapath"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -48,6 +49,21 @@ func InsnRouters() (programs, paths []peer.Candidate) {
 	add(&paths, "route-fib", routeFIB)
 	add(&paths, "route-mirror", routeMirror)
 	return programs, paths
+}
+
+// Mirror4 is the row of culvert's mirror and IPv4, for what is measured on top of it.
+func Mirror4() peer.Candidate {
+	return peer.Candidate{Name: "route-mirror4", Device: func(peer.DeviceOptions) peer.Device {
+		return &insnRouter{router: &culvert{unfed: true}, size: peer.FrameSize}
+	}}
+}
+
+// Instance returns the router's data plane, if it is culvert.
+func (d *insnRouter) Instance() *datapath.Instance {
+	if r, ok := d.router.(*culvert); ok {
+		return r.inst
+	}
+	return nil
 }
 
 // Attach makes the device's namespace a router with few routes.
@@ -111,7 +127,7 @@ func (d *insnRouter) Losses() (map[string]uint64, error) { return d.router.Losse
 func (d *insnRouter) Program() (*ebpf.Program, uint32) {
 	switch r := d.router.(type) {
 	case *culvert:
-		return r.inst.Program(), load.XDPRedirect
+		return r.inst.Entry(), load.XDPRedirect
 	case *programDevice:
 		return r.prog, load.XDPRedirect
 	default:

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/bpf"
+)
+
+type instruction = bpf.RawInstruction
+
+// sink is where packets go: to a file, or as lines to a terminal.
+type sink struct {
+	in, out bool
+	file    *os.File // nil for standard output
+	made    bool     // the file was not there before
+	name    string
+	stuck   bool // a packet is still being written
+	pcapng  *pcapng
+	lines   *lines
+	number  int
+	names   func(index int) string
+	tracer  *tracer // nil without explanations
+	// written counts packets that were written, and unexplained those that came too fast to be explained.
+	written, unexplained atomic.Int64
+	// unjoined is how many packets are not shown, because the record of their verdict was lost.
+	unjoined uint64
+}
+
+// open opens the sink. A file that is there keeps what it has until begin.
+func (o *Options) open() (*sink, error) {
+	names := interfaceNames()
+	s := &sink{in: o.In, out: o.Out, names: names}
+	switch o.Write {
+	case "":
+		s.lines, s.name = newLines(o.Stdout, o.Snap, names), "the packets"
+		return s, nil
+	case "-":
+		s.pcapng, s.name = newPcapng(o.Stdout, o.Expression, o.Snap, names), "standard output"
+		return s, nil
+	}
+	f, err := os.OpenFile(o.Write, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	s.made = err == nil
+	if errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(o.Write, os.O_WRONLY, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing packets: %w", err)
+	}
+	s.file, s.name = f, o.Write
+	s.pcapng = newPcapng(f, o.Expression, o.Snap, names)
+	return s, nil
+}
+
+// begin empties the file, once the capture has begun.
+func (s *sink) begin() error {
+	if s.file == nil || s.made {
+		return nil
+	}
+	about, err := s.file.Stat()
+	if err == nil && about.Mode().IsRegular() {
+		err = s.file.Truncate(0)
+	}
+	if err != nil {
+		return fmt.Errorf("writing packets: %w", err)
+	}
+	return nil
+}
+
+// drop closes the sink of a capture that has not begun.
+func (s *sink) drop() {
+	if s.lines != nil {
+		_ = s.lines.decode.Close()
+	}
+	if s.file != nil {
+		s.file.Close()
+	}
+	if s.made {
+		_ = os.Remove(s.file.Name())
+	}
+}
+
+// interfaceNames returns a function that names interfaces. A name is looked up once.
+func interfaceNames() func(index int) string {
+	known := make(map[int]string)
+	return func(index int) string {
+		name, ok := known[index]
+		if !ok {
+			name = "if" + strconv.Itoa(index)
+			if i, err := net.InterfaceByIndex(index); err == nil {
+				name = i.Name
+			}
+			known[index] = name
+		}
+		return name
+	}
+}
+
+// flushAfter is how long a packet stays in a buffer.
+const flushAfter = 100 * time.Millisecond
+
+// consume writes packets until there are no more, or one cannot be written. When ctx has ended it explains none.
+func (s *sink) consume(ctx context.Context, packets <-chan *Packet) error {
+	if s.lines != nil {
+		return s.print(ctx, packets)
+	}
+	tick := time.NewTicker(flushAfter)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case p, more := <-packets:
+			if !more {
+				return nil
+			}
+			if s.in && p.In != nil {
+				err = s.pcapng.in(p)
+			}
+			if err == nil && s.out && p.Out != nil {
+				err = s.pcapng.outgoing(p)
+			}
+			s.written.Add(1)
+		case <-tick.C:
+			err = s.pcapng.flush()
+		}
+		if err != nil {
+			return fmt.Errorf("writing packets to %s: %w", s.name, err)
+		}
+	}
+}
+
+// mostWaiting is how many packets may wait for their lines while one is explained.
+const mostWaiting = queue / 2
+
+func (s *sink) print(ctx context.Context, packets <-chan *Packet) error {
+	if s.tracer != nil {
+		defer s.tracer.close()
+	}
+	for p := range packets {
+		s.number++
+		var err error
+		if s.in && p.In != nil {
+			err = s.lines.frame(p, p.In, "In", s.number)
+		}
+		if err == nil && s.out && p.Out != nil {
+			err = s.lines.frame(p, p.Out, "Out", s.number)
+		}
+		if err == nil && s.tracer != nil {
+			err = s.lines.below(s.explain(ctx, p, len(packets)))
+		}
+		s.written.Add(1)
+		if err != nil {
+			return fmt.Errorf("writing packets: %w", err)
+		}
+	}
+	return nil
+}
+
+// explain returns the way of a packet, unless too many wait, or the user has ended the capture.
+func (s *sink) explain(ctx context.Context, p *Packet, waiting int) []string {
+	if waiting > mostWaiting || ctx.Err() != nil {
+		s.unexplained.Add(1)
+		return []string{"not explained: packets come faster than that takes"}
+	}
+	return s.tracer.explain(p)
+}
+
+// close ends the output. It is called after consume has returned, or was given up.
+func (s *sink) close(captured, lost uint64) error {
+	if s.stuck {
+		return nil // what would be written now would wait as well
+	}
+	var errs []error
+	if s.pcapng != nil {
+		if err := s.pcapng.end(captured, lost); err != nil {
+			errs = append(errs, fmt.Errorf("writing packets to %s: %w", s.name, err))
+		}
+	}
+	if s.lines != nil {
+		_ = s.lines.decode.Close()
+	}
+	if s.file != nil {
+		errs = append(errs, s.file.Close())
+	}
+	return errors.Join(errs...)
+}
