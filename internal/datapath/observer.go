@@ -32,8 +32,8 @@ func RegisterObserver(observer func() Observer) { observers = append(observers, 
 // withObservers returns parts with those observers behind them that are not among them.
 func withObservers(parts []Part) []Part {
 	all := slices.Clone(parts)
-	for _, make := range observers {
-		o := make()
+	for _, observer := range observers {
+		o := observer()
 		if !slices.ContainsFunc(all, func(p Part) bool { return p.Name() == o.Name() }) {
 			all = append(all, o)
 		}
@@ -44,8 +44,8 @@ func withObservers(parts []Part) []Part {
 // Shape returns the object that the observers want loaded in the place of a part's own, and maps for it by their names. It returns
 // nil if there is no observer in front.
 func (b Behind) Shape(part string) (*ebpf.CollectionSpec, map[string]*ebpf.Map, error) {
-	for _, make := range observers {
-		o := make()
+	for _, observer := range observers {
+		o := observer()
 		if f := b.fronts.of(o.Name()); f != nil && f.Prog != nil {
 			return o.Shape(f, part)
 		}

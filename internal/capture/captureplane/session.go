@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/perf"
@@ -33,6 +34,22 @@ func owned(inst *datapath.Instance) bool {
 	return false
 }
 
+// owned takes the lock for a moment. takeLock tries several times, so that this does not make a Start fail.
+const (
+	lockTries = 20
+	lockPause = 5 * time.Millisecond
+)
+
+func takeLock(path string) (lock *trust.Lock, err error) {
+	for range lockTries {
+		if lock, err = trust.TakeLock(path); !errors.Is(err, trust.ErrLocked) {
+			return lock, err
+		}
+		time.Sleep(lockPause)
+	}
+	return nil, err
+}
+
 // Session is a capture that runs. Close ends it.
 type Session struct {
 	inst   *datapath.Instance
@@ -51,7 +68,7 @@ func Start(inst *datapath.Instance, o Options, others []datapath.Fronted, buffer
 		return nil, fmt.Errorf("%d interfaces: a capture can be limited to %d", len(o.Interfaces), MaxInterfaces)
 	}
 	path := lockPath(inst)
-	lock, err := trust.TakeLock(path)
+	lock, err := takeLock(path)
 	if errors.Is(err, trust.ErrLocked) {
 		return nil, fmt.Errorf("%s captures on data plane %s already: end that one first", trust.HolderName(path), inst.Name())
 	}
@@ -170,8 +187,8 @@ func (s *Session) Lost() (n uint64, err error) {
 }
 
 // Read waits for a record and returns it as the kernel has written it: struct capture_record, and the bytes of the frame behind
-// it, with up to 7 bytes of padding. The error is os.ErrDeadlineExceeded if there is none until SetDeadline's time, and
-// os.ErrClosed after Interrupt. raw is valid until the next Read.
+// it, with up to 7 bytes of padding. The error is os.ErrDeadlineExceeded if there is none until the deadline of Reader, and
+// os.ErrClosed after Close. Read reuses the bytes of r.
 func (s *Session) Read(r *perf.Record) error {
 	for {
 		if err := s.reader.ReadInto(r); err != nil {
