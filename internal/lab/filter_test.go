@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"culvert/internal/host/trust"
+	"culvert/internal/host/unixsock"
 )
 
 // upFilter sets up a lab of topology filter with bin/culvert.
@@ -153,8 +156,8 @@ func TestFilterLabProtect(t *testing.T) {
 	}
 }
 
-// TestDownAfterKill takes a lab down whose culvert was killed: the files with its state, which a process that ends removes, go
-// with the lab.
+// TestDownAfterKill takes a lab down whose culvert was killed: its sockets and the files with its state, which a process that ends
+// removes, go with the lab.
 func TestDownAfterKill(t *testing.T) {
 	l, _ := upFilter(t)
 	inodes := l.inodes()
@@ -167,7 +170,7 @@ func TestDownAfterKill(t *testing.T) {
 			}
 			found += len(files)
 		}
-		return found > 0
+		return found > 0 && len(sockets(t)) >= 2
 	})
 	if err := l.Stop(CulvertProcess("host"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -180,4 +183,17 @@ func TestDownAfterKill(t *testing.T) {
 			t.Errorf("left behind: %v, %v", files, err)
 		}
 	}
+	if left := sockets(t); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// sockets returns those of culvert processes.
+func sockets(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(trust.RunDir, "*"+unixsock.Extension))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
 }

@@ -21,6 +21,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"culvert/internal/host/unixsock"
 )
 
 // Options say how a lab is set up. The zero value has the defaults of each
@@ -276,6 +278,7 @@ func (l *Lab) remove(keepLogs bool) error {
 	for inode := range inodes {
 		errs = append(errs, removePins(inode), removeRunFiles(inode))
 	}
+	errs = append(errs, unixsock.Sweep())
 	for _, ns := range l.Namespaces {
 		errs = append(errs, deleteNamespace(ns.NetNS))
 	}

@@ -21,6 +21,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/trust"
+	"culvert/internal/host/unixsock"
 )
 
 // Which says which process a command is about: that of the data plane On or of the configuration File, or if both are empty,
@@ -102,7 +103,7 @@ func processes(ctx context.Context) (all []serving, err error) {
 	if err := trust.Dir(trust.RunDir); err != nil {
 		return nil, err
 	}
-	paths, err := filepath.Glob(filepath.Join(trust.RunDir, "*"+socketExtension))
+	paths, err := filepath.Glob(filepath.Join(trust.RunDir, "*"+unixsock.Extension))
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func processes(ctx context.Context) (all []serving, err error) {
 
 // ofSpace tells whether a control socket may be of a process in a network namespace, by its path.
 func ofSpace(path string, netns uint32) bool {
-	_, inode, other := strings.Cut(strings.TrimSuffix(filepath.Base(path), socketExtension), "@")
+	_, inode, other := strings.Cut(strings.TrimSuffix(filepath.Base(path), unixsock.Extension), "@")
 	return !other || inode == fmt.Sprint(netns)
 }
 

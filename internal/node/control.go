@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -17,11 +15,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"culvert/internal/config"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/trust"
+	"culvert/internal/host/unixsock"
 	"culvert/internal/httpserve"
 )
 
@@ -111,9 +108,8 @@ func socketPaths(netns uint32, name, extension string) []string {
 
 // Extensions of sockets: that of all, of which only control sockets have nothing more, and that of the sockets that show.
 const (
-	socketExtension = ".sock"
-	showPart        = ".show"
-	showExtension   = showPart + socketExtension
+	showPart      = ".show"
+	showExtension = showPart + unixsock.Extension
 )
 
 // serveControl answers requests on the control socket until ctx ends. A process without it works, and says so.
@@ -125,7 +121,7 @@ func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
 		return &work
 	}
 	serving := Serving{Name: p.up.name, NetNS: here.Inode, PID: os.Getpid(), File: absolute(p.up.file.Path)}
-	l, err := listenUnix(socketPaths(here.Inode, p.up.name, socketExtension), func(path string) error { return os.Chmod(path, rootOnly) })
+	l, err := unixsock.Listen(socketPaths(here.Inode, p.up.name, unixsock.Extension), func(path string) error { return os.Chmod(path, rootOnly) })
 	if err != nil {
 		p.log.Warn("'culvert reload' does not find this process; SIGHUP has it read its configuration again", "err", err)
 		return &work
@@ -156,7 +152,7 @@ func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
 		p.ask(ctx, w, request)
 	})
 	work.Go(func() {
-		defer l.remove()
+		defer l.Remove()
 		if err := httpserve.Serve(ctx, l, mux, "control"); err != nil {
 			p.fail(err)
 		}
@@ -195,71 +191,3 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 
 // rootOnly is the mode of sockets that only root may use.
 const rootOnly = 0o600
-
-// socket is a Unix socket with the path that it has got.
-type socket struct {
-	*net.UnixListener
-	path string
-	info fs.FileInfo
-}
-
-// listenUnix makes a socket at the first of the paths that no living process has. permit says who may use it.
-func listenUnix(paths []string, permit func(path string) error) (*socket, error) {
-	if err := trust.MakeDir(trust.RunDir); err != nil {
-		return nil, err
-	}
-	sweepSockets()
-	// The name comes when nobody else can connect any more.
-	fresh := fmt.Sprintf("%s.%d", paths[0], os.Getpid())
-	_ = os.Remove(fresh)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	l.SetUnlinkOnClose(false)
-	defer os.Remove(fresh)
-	s := &socket{UnixListener: l}
-	if err = permit(fresh); err == nil {
-		s.info, err = os.Lstat(fresh)
-	}
-	for _, s.path = range paths {
-		if err != nil {
-			break
-		}
-		if err = os.Link(fresh, s.path); err == nil {
-			return s, nil
-		}
-		if errors.Is(err, fs.ErrExist) && s.path != paths[len(paths)-1] {
-			err = nil
-		}
-	}
-	l.Close()
-	return nil, err
-}
-
-// sweepSockets removes the sockets that killed processes have left.
-func sweepSockets() {
-	paths, _ := filepath.Glob(filepath.Join(trust.RunDir, "*"+socketExtension)) // the pattern is right
-	for _, path := range paths {
-		if left(path) {
-			_ = os.Remove(path)
-		}
-	}
-}
-
-// left tells whether a socket is of a process that was killed.
-func left(path string) bool {
-	c, err := net.Dial("unix", path)
-	if err == nil {
-		c.Close()
-	}
-	return errors.Is(err, unix.ECONNREFUSED)
-}
-
-// remove removes the socket unless another process has its path by now.
-func (s *socket) remove() {
-	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.info) {
-		_ = os.Remove(s.path)
-	}
-	s.Close()
-}

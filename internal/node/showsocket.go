@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/api"
 	"culvert/internal/host/pins"
+	"culvert/internal/host/unixsock"
 	"culvert/internal/httpserve"
 )
 
@@ -28,7 +29,7 @@ func (p *process) serveShow(ctx context.Context) *sync.WaitGroup {
 		p.log.Warn("no socket shows this data plane to programs", "err", err)
 		return &work
 	}
-	l, err := listenUnix(socketPaths(here.Inode, p.up.name, showExtension), p.permitGroup)
+	l, err := unixsock.Listen(socketPaths(here.Inode, p.up.name, showExtension), p.permitGroup)
 	if err != nil {
 		p.log.Warn("no socket shows this data plane to programs", "err", err)
 		return &work
@@ -40,7 +41,7 @@ func (p *process) serveShow(ctx context.Context) *sync.WaitGroup {
 		LogError: p.log.Error,
 	})
 	work.Go(func() {
-		defer l.remove()
+		defer l.Remove()
 		if err := httpserve.ServeFew(ctx, l, api.MostConnections, h, "what programs ask for"); err != nil {
 			p.log.Error("no socket shows this data plane to programs any more", "err", err)
 		}

@@ -14,13 +14,14 @@ import (
 	"testing"
 
 	"culvert/internal/api"
+	"culvert/internal/host/unixsock"
 )
 
 // TestSocketPaths wants a path of its own for each socket, whatever data planes are called.
 func TestSocketPaths(t *testing.T) {
 	paths := make(map[string]string)
 	for _, name := range []string{"x", "x.show", "x.show.show", "x@7", "x@7.show", "x.sock", "x/y", "..", "x%2Eshow", "x.show@7"} {
-		for _, extension := range []string{socketExtension, showExtension} {
+		for _, extension := range []string{unixsock.Extension, showExtension} {
 			for _, path := range socketPaths(7, name, extension) {
 				if before := paths[path]; before != "" {
 					t.Errorf("%s is of %s and of %s%s", path, before, name, extension)
