@@ -105,7 +105,7 @@ race=()
 if [[ $which == race ]]; then
   race=(-race)
   # Also what bin/culvert finds in labs, whose own output nobody reads.
-  export CGO_ENABLED=1 GORACE="log_path=$PWD/out/race"
+  export CGO_ENABLED=1 GORACE="log_path=$PWD/out/race suppressions=$PWD/scripts/race.supp"
   rm -f out/race.*
   go build -race -o bin/culvert ./cmd/culvert
 fi

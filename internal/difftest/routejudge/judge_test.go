@@ -35,6 +35,9 @@ type judge struct {
 	// again runs the fast path once more for packets that it has passed. It may be nil.
 	again    fastPath
 	repeated int
+	// probes says that the kernel's way depends on what it knows of neighbors: its first packet to one that it does not know, or has
+	// forgotten, waits for an answer, and the next one goes another way.
+	probes bool
 	// asks says that the fast path asks the kernel about some packets. bpf_fib_lookup does not return an MTU that a route has
 	// without a lock, so longer packets are left to the kernel.
 	asks bool
@@ -119,6 +122,11 @@ func (c *judge) judgePacket(p *packet, kernel *outcome, f fate) {
 		// If the control plane gets no CPU time, the program asks the kernel, which is right but slow.
 		time.Sleep(20 * time.Millisecond)
 		f = c.again(p, kernel)
+		what = verdict(p, kernel, f, c.takesFlow(p))
+		c.repeated++
+	}
+	if what == unasked && c.probes {
+		kernel = c.sendToKernel([]*packet{p})[p.id]
 		what = verdict(p, kernel, f, c.takesFlow(p))
 		c.repeated++
 	}

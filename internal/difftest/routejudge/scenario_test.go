@@ -54,6 +54,9 @@ func sixByOne(p *packet) bool { return p.src.Is6() && p.port >= 1 }
 
 func isIPv6(p *packet) bool { return p.src.Is6() }
 
+// useNeighbors has the kernel choose paths by the states of their neighbors.
+const useNeighbors = "ipv4/fib_multipath_use_neigh"
+
 var scenarios = []scenario{
 	{name: "simple routes", simple: true, takes: flowInner},
 	{name: "all kinds of routes", takes: flowAddresses},
@@ -70,7 +73,7 @@ var scenarios = []scenario{
 		{"ipv4/fib_multipath_hash_policy", "1"}, {"ipv6/fib_multipath_hash_policy", "1"}}},
 	{name: "paths by inner headers or chosen fields", takes: flowNone, sysctls: [][2]string{
 		{"ipv4/fib_multipath_hash_policy", "2"}, {"ipv6/fib_multipath_hash_policy", "3"}, {"ipv6/fib_multipath_hash_fields", "42"}}},
-	{name: "paths with neighbors", takes: flowNone, sysctls: [][2]string{{"ipv4/fib_multipath_use_neigh", "1"}}},
+	{name: "paths with neighbors", takes: flowNone, sysctls: [][2]string{{useNeighbors, "1"}}},
 	{name: "strict sources, simple routes", simple: true, takes: flowInner, exempt: stranger4,
 		sysctls: [][2]string{{"ipv4/conf/all/rp_filter", "1"}}},
 	{name: "sources by port", takes: flowAddresses, exempt: stranger4, sysctls: [][2]string{

@@ -60,6 +60,7 @@ func (tr *trial) begin(s scenario) {
 	tr.name, tr.again = s.name, tr.fast.fate
 	tr.takes, tr.exempt, tr.down, tr.explain = s.takes, s.exempt, s.down, tr.fast.explain
 	tr.asks = !s.simple
+	tr.probes = slices.ContainsFunc(s.sysctls, func(setting [2]string) bool { return setting[0] == useNeighbors })
 }
 
 // end restores the sysctls.

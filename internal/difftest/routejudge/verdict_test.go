@@ -28,6 +28,9 @@ type fastPath func(p *packet, kernel *outcome) fate
 // mustForward is the verdict on an ordinary packet that the fast path has passed.
 const mustForward = "passes what it has to forward"
 
+// unasked is the verdict on a packet that only the fast path forwards.
+const unasked = "forwards what the kernel does not"
+
 // smallest is the length to which a frame may be padded.
 const smallest = 60
 
@@ -57,7 +60,7 @@ func verdict(p *packet, kernel *outcome, f fate, takes flow) string {
 		case len(kernel.answers) > 0:
 			return "forwards what the kernel answers"
 		case len(kernel.forwards) == 0:
-			return "forwards what the kernel does not"
+			return unasked
 		case len(kernel.forwards) > 1:
 			return "forwards what the kernel breaks up"
 		case kernel.forwards[0].port == portWithoutXDP:

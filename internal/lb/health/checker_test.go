@@ -230,11 +230,11 @@ func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		hold := make(chan struct{})
-		held := false
+		var held atomic.Bool
 		c := New(ctx, Options{
 			Report: func(uint32, Result, bool) {},
 			Ready: func(Target) error {
-				if held {
+				if held.Load() {
 					<-hold
 				}
 				return errAway
@@ -250,7 +250,7 @@ func TestLate(t *testing.T) {
 		expect(false, 0)
 		c.Set([]Target{{Check: Check{Type: TCP, Interval: 3 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}}})
 		expect(false, time.Minute)
-		held = true
+		held.Store(true)
 		expect(false, 3*time.Second) // the longest pause
 		expect(true, time.Second+late+time.Millisecond)
 		close(hold)
