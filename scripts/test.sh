@@ -104,8 +104,8 @@ mapfile -t packages < <(printf '%s\n' "${unit[@]}" "${root[@]}" | grep -vxF "$(p
 race=()
 if [[ $which == race ]]; then
   race=(-race)
-  # Also what bin/culvert finds in labs, whose own output nobody reads.
-  export CGO_ENABLED=1 GORACE="log_path=$PWD/out/race suppressions=$PWD/scripts/race.supp"
+  # Also what bin/culvert finds in labs, whose own output nobody reads. Commands that end wait 1 s for reports otherwise.
+  export CGO_ENABLED=1 GORACE="log_path=$PWD/out/race suppressions=$PWD/scripts/race.supp atexit_sleep_ms=20"
   rm -f out/race.*
   go build -race -o bin/culvert ./cmd/culvert
 fi

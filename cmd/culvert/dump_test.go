@@ -36,13 +36,13 @@ func (b *lbBed) both() string {
 }
 
 var (
-	leftTime = regexp.MustCompile(` timeout (1h|59m)[^']*'`)
+	leftTime = regexp.MustCompile(` timeout (9h|8h5)[^']*'`)
 	counted  = regexp.MustCompile(`"(packets|bytes|used|memory_bytes|netns)":\d+`)
 )
 
 // withoutLive returns a dump or JSON without what goes on by itself.
 func withoutLive(text string) string {
-	text = leftTime.ReplaceAllString(text, " timeout about 1h'")
+	text = leftTime.ReplaceAllString(text, " timeout about 9h'")
 	return counted.ReplaceAllString(strings.ReplaceAll(text, `"from":"hand"`, `"from":"file"`), `"$1":0`)
 }
 
@@ -77,7 +77,7 @@ func TestDumpAgain(t *testing.T) {
 	program := filepath.Join(b.dir, "program")
 	must(os.WriteFile(program, []byte("4\n40 0 0 12\n21 0 1 2048\n6 0 0 262144\n6 0 0 0\n"), 0o600))
 	do("filter set add bad 192.0.2.0/24 198.51.100.5-198.51.100.9 2001:db8::/32 ::1")
-	do("filter set add times 203.0.113.7 --timeout 1h")
+	do("filter set add times 203.0.113.7 --timeout 9h")
 	do("filter set add times 203.0.113.8")
 	do("filter set add ends --type endpoint 192.0.2.53:53 [2001:db8::1]:53")
 	do("filter set add none 203.0.113.9")

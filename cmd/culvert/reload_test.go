@@ -282,13 +282,14 @@ func TestReloadConfirm(t *testing.T) {
 	reload(t, "--confirm", "1h")
 	b.expect(0, "goes back to the one before", "status")
 	rewrite(t, file, text(7, "'ft0'"))
-	reload(t, "--confirm", "1s")
-	b.eventually("udp port 7", "filter list")
+	// The times are long enough for a command on a busy machine.
+	reload(t, "--confirm", "5s")
+	b.expect(0, "udp port 7", "filter", "list")
 	b.eventually("udp port 5", "filter list")
 
-	reload(t, "--confirm", "1s")
+	_, r := reload(t, "--confirm", "5s")
 	b.expect(0, "the configuration is kept", "reload", "--keep")
-	time.Sleep(1200 * time.Millisecond)
+	time.Sleep(time.Until(*r.Until) + 200*time.Millisecond)
 	b.expect(0, "udp port 7", "filter", "list")
 	if _, stdout, _ := culvert(t, "status"); strings.Contains(stdout, "configuration") {
 		t.Errorf("status says\n%s", stdout)
