@@ -16,7 +16,7 @@ import (
 // TestLBWithoutRouters has no BGP neighbor, and then one that refuses the connection. No VIP is shown as announced.
 func TestLBWithoutRouters(t *testing.T) {
 	b := newLBBed(t)
-	const none = "192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  announce no: no [lb.bgp]\n"
+	const none = "192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  not announced: no [lb.bgp]\n"
 	run := startCulvert(t, "run", "-c", b.file(lbConfig))
 	run.waitFor(t, "backend=fd00::11")
 	b.wait("lb show knows that there are no sessions", func() bool {
@@ -76,7 +76,7 @@ asn = 65000
 		t.Errorf("a dump warns %q", warnings)
 	}
 	run.interrupt(t)
-	b.lb(0, "announce no\n", "show")
+	b.lb(0, "not announced\n", "show")
 	if _, warnings := b.dump("lb"); warnings != "" {
 		t.Errorf("a dump warns %q", warnings)
 	}

@@ -22,7 +22,7 @@ func TestLBViews(t *testing.T) {
 
 	_, shown, _ := culvert(t, "lb", "show", "--flows")
 	for _, want := range []string{
-		"balancer of culvert on lb0  2 VIPs, 3 backends\n", "\n192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  announce no\n",
+		"balancer of culvert on lb0  2 VIPs, 3 backends\n", "\n192.0.2.1:80/tcp  active  hash flow  ipip  on failure keep  not announced\n",
 		"\n  10.0.0.11  ipip        1  ", "\n  10.0.0.12  gue         3  ", "  out0 02:00:00:00:00:0b\n", "no process serves it: backends are not checked, next hops stay as they are, nothing is announced",
 	} {
 		if !strings.Contains(shown, want) {

@@ -196,6 +196,8 @@ func TestReloadRefused(t *testing.T) {
 		{"a bad expression", strings.Replace(good, "udp port 5", "udp prot 5", 1), `compile "udp prot 5"`, 6},
 		{"a bad line in a set", good + "[[filter.set]]\nname = 'bad'\nfile = 'bad.txt'\n", `bad.txt:1001: "foo"`, 9},
 		{"an interface that is gone", "missing = 'refuse'\n" + strings.Replace(good, "'ft0'", "'ft0', 'gone'", 1), "interface gone does not exist: see 'ip link'", 2},
+		{"errors of several kinds", "metrics = '198.51.100.7:1'\nmissing = 'refuse'\n" +
+			strings.Replace(strings.Replace(good, "'ft0'", "'ft0', 'gone'", 1), "udp port 5", "udp prot 5", 1), "198.51.100.7:1", 1},
 		{"a rule made by hand", strings.Replace(good, "'r'", "'hand'", 1), "hand", 0},
 		{"another name", "name = 'b'\n" + good, "the data plane would be b instead of culvert", 1},
 		{"another mode", "mode = 'generic'\n" + good, "is attached in native mode, and the kernel cannot change that while packets flow", 1},
@@ -219,11 +221,13 @@ func TestReloadRefused(t *testing.T) {
 		if e := r.Errors[0]; !strings.Contains(e.Error, tt.want) || strings.Contains(e.Error, "\n") || tt.line > 0 && e.Line != tt.line {
 			t.Errorf(tt.name+": errors %+v, want %q in line %d", r.Errors, tt.want, tt.line)
 		}
-		if tt.name == "another mode" || tt.name == "an interface that is gone" {
+		if tt.name == "another mode" || tt.name == "an interface that is gone" || tt.name == "errors of several kinds" {
 			// 'culvert check' says the same.
 			var checked struct{ Errors []refusedFor }
 			_, stdout, _ := culvert(t, "check", "-j", "-c", file)
 			must(json.Unmarshal([]byte(stdout), &checked))
+			byLine := func(a, b refusedFor) int { return a.Line - b.Line } // check has what is wrong in the file first
+			slices.SortFunc(checked.Errors, byLine)
 			if !slices.Equal(checked.Errors, r.Errors) {
 				t.Errorf("%s: check says\n%+v, and reload\n%+v", tt.name, checked.Errors, r.Errors)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/trust"
 	"culvert/internal/lb/bgpstate"
@@ -139,12 +140,15 @@ func nameRunning(found []Finding) {
 // checkBGP has a finding for each BGP session.
 func checkBGP(sessions []bgpstate.Session) (found []Finding) {
 	for _, s := range sessions {
-		f := Finding{Check: "bgp", Finding: fmt.Sprintf("%d prefixes are announced to neighbor %s", len(s.Announced), s.Neighbor)}
+		f := Finding{Check: "bgp", Finding: fmt.Sprintf("prefixes announced to neighbor %s: %d", s.Neighbor, len(s.Announced))}
 		switch {
 		case !s.Established():
 			f.Status = Fail
 			f.Finding = fmt.Sprintf("neighbor %s: the session has been %s since %s: no VIP is announced to it", s.Neighbor, s.State, s.Since.Format(time.TimeOnly))
 			f.Command = fmt.Sprintf("ping -c 1 %s, and compare addresses, AS numbers and password on both sides", s.Neighbor)
+			if strings.Contains(s.Error, unix.EADDRNOTAVAIL.Error()) {
+				f.Command = "ip address show, and compare with local_address in the configuration"
+			}
 		case s.Error != "":
 			f.Status = Warn
 		}
@@ -177,6 +181,9 @@ func checkVIPLocal(f lbFacts, b *LB) Finding {
 	command := fmt.Sprintf("ip route show table local %s", here[0])
 	if own, ok := f.own[here[0]]; ok {
 		command = fmt.Sprintf("ip address del %s dev %s", own.prefix, own.device)
+		if !own.prefix.IsSingleIP() {
+			command = "give the VIP another address: this one is that of " + own.device
+		}
 	}
 	return Finding{
 		Check: "lb-vip", Status: Fail, Command: command,

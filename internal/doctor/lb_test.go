@@ -102,7 +102,7 @@ func TestReadLB(t *testing.T) {
 	// An address is deleted by its prefix and device, even though the kernel's route to it names the loopback.
 	own := netip.MustParseAddr("10.0.0.1")
 	f = readLB(&LB{VIPs: []LBVIP{{Addr: own}}})
-	if got := checkVIPLocal(f, &LB{VIPs: []LBVIP{{Addr: own}}}); got.Command != "ip address del 10.0.0.1/24 dev eth2" {
+	if got := checkVIPLocal(f, &LB{VIPs: []LBVIP{{Addr: own}}}); got.Command != "give the VIP another address: this one is that of eth2" {
 		t.Errorf("got %+v", got)
 	}
 	f = readLB(b)

@@ -93,6 +93,17 @@ func sameFile(a, b string) bool {
 	return a == b || err == nil && a == absolute
 }
 
+// servedFile returns the configuration of a process that serves a data plane of this network namespace, "" if it does not answer.
+func servedFile(pid int) string {
+	all, _ := processes(context.Background()) // without an answer the file is not known
+	for _, s := range all {
+		if s.PID == pid {
+			return s.File
+		}
+	}
+	return ""
+}
+
 // processes returns the processes of this network namespace that answer on their control sockets. The error is about one that
 // does not.
 func processes(ctx context.Context) (all []serving, err error) {

@@ -109,7 +109,11 @@ func (c *Checked) running() *datapath.Instance {
 		c.served = scion.ServerPID(c.name)
 	}
 	if c.served != 0 {
-		c.note(fmt.Errorf("data plane %s is served by process %d: 'culvert reload' brings the file into force there, and 'culvert run' is refused until it ends", c.name, c.served))
+		brings := "'culvert reload' brings the file into force there"
+		if other := servedFile(c.served); other != "" && !sameFile(other, c.file.Path) {
+			brings = "'culvert reload' has it read " + other
+		}
+		c.note(fmt.Errorf("data plane %s is served by process %d: %s, and 'culvert run' is refused until it ends", c.name, c.served, brings))
 	}
 	return running
 }

@@ -220,6 +220,11 @@ func TestCheckSCION(t *testing.T) {
 	}
 	wantTexts(t, "notes", dir, c.Notes, nil)
 
+	gone := write("gone.toml", "interfaces = [\"ck0\", \"ck7\"]\n[scion]\nconfig = \"br.toml\"\n[filter]\n")
+	c = Check(gone)
+	wantTexts(t, "an interface that is gone", dir, c.Errors(), []string{"DIR/gone.toml:1:22: interface ck7 does not exist: see 'ip link'"})
+	wantTexts(t, "notes on it", dir, c.Notes, nil)
+
 	if err := os.Chmod(filepath.Join(dir, "keys/master0.key"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -82,13 +82,15 @@ func (p *process) candidate(note func(error)) (*up, error) {
 		return nil, err
 	}
 	next := &up{file: f, name: f.Node.Name, readAt: at}
-	if next.plans, err = next.plan(); err != nil {
-		return nil, err
+	var errs config.Errors
+	next.plans, err = next.plan()
+	errs.Add(err)
+	errs.Add(next.place())
+	// What else is wrong is known if the errors leave a data plane of this name with interfaces.
+	if len(errs) == 0 || next.name == p.up.name && len(next.on) > 0 && p.up.inst != nil {
+		errs.Add(p.check(next, note))
 	}
-	if err := next.place(); err != nil {
-		return nil, err
-	}
-	return next, p.check(next, note)
+	return next, config.Errors(withPositions(errs)).Err()
 }
 
 // check returns all errors with which a configuration would be refused.

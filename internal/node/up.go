@@ -75,8 +75,9 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 	return u, u.attach(ctx, o)
 }
 
-// plan returns the plans of all stages that the file turns on, and notes what the files were like.
+// plan returns the plans of all stages that the file turns on, but for those that have errors, and notes what the files were like.
 func (u *up) plan() (plans []stage.Plan, err error) {
+	var errs config.Errors
 	if u.readAt.IsZero() {
 		u.readAt = time.Now()
 	}
@@ -84,7 +85,8 @@ func (u *up) plan() (plans []stage.Plan, err error) {
 	for _, s := range stages.All() {
 		p, err := s.Plan(u.file)
 		if err != nil {
-			return nil, err
+			errs.Add(err)
+			continue
 		}
 		if p != nil {
 			plans = append(plans, p)
@@ -93,7 +95,7 @@ func (u *up) plan() (plans []stage.Plan, err error) {
 			u.stamps = append(u.stamps, filestamp.All(r.Files(), u.readAt)...)
 		}
 	}
-	return plans, nil
+	return plans, errs.Err()
 }
 
 // files returns the paths of a configuration file and its drop-ins.
@@ -181,7 +183,8 @@ func (u *up) options(process bool) datapath.Options {
 	n := u.file.Node
 	return datapath.Options{
 		Name: u.name, Interfaces: u.on, Generic: n.Mode == config.ModeGeneric, Workers: workers(n), Unattended: !process,
-		Wait: n.Missing == config.MissingWait && process, // only a process attaches to interfaces that appear later
+		// Only a process attaches to interfaces that appear later, and a SCION router needs its own from the start.
+		Wait: n.Missing == config.MissingWait && process && !has(n, scion.Stage{}),
 	}
 }
 

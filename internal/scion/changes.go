@@ -11,6 +11,7 @@ import (
 	"github.com/scionproto/scion/pkg/addr"
 
 	"culvert/internal/datapath"
+	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
 )
@@ -45,7 +46,7 @@ func (p *plan) Changes(former stage.Plan, _ *datapath.Instance) []string {
 	hidden(&c, "SCION log", log(a), log(b))
 	hidden(&c, "SCION router settings", a.Config.Router, b.Config.Router)
 	hidden(&c, "SCION features", a.Config.Features, b.Config.Features)
-	hidden(&c, "SCION forwarding keys", a.Keys, b.Keys)
+	keyChanges(&c, a.Keys, b.Keys)
 	if c == nil && !reflect.DeepEqual(a.Control.Topo, b.Control.Topo) {
 		return []string{"SCION topology: changes that this router does not need"}
 	}
@@ -56,6 +57,25 @@ func (p *plan) Changes(former stage.Plan, _ *datapath.Instance) []string {
 func hidden(c *stage.Changes, what string, was, is any) {
 	if !reflect.DeepEqual(was, is) {
 		c.Add("%s changed", what)
+	}
+}
+
+// keyChanges adds a line for each key that is added or removed, or whose times change. Keys are known by their IDs.
+func keyChanges(c *stage.Changes, a, b []keyring.Key) {
+	with := func(all []keyring.Key, id string) int {
+		return slices.IndexFunc(all, func(k keyring.Key) bool { return k.ID == id })
+	}
+	for _, k := range a {
+		if with(b, k.ID) < 0 {
+			c.Add("SCION forwarding key %s removed (%s)", k.ID, k.Span)
+		}
+	}
+	for _, k := range b {
+		if at := with(a, k.ID); at < 0 {
+			c.Add("SCION forwarding key %s added (%s)", k.ID, k.Span)
+		} else {
+			c.Value("SCION forwarding key "+k.ID+":", a[at].Span, k.Span)
+		}
 	}
 }
 

@@ -8,7 +8,29 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"culvert/internal/scion/keyring"
+	"culvert/internal/stage"
 )
+
+// TestKeyChanges checks what is said about a changed schedule of keys.
+func TestKeyChanges(t *testing.T) {
+	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	key := func(id string, from, until time.Time) keyring.Key {
+		return keyring.Key{ID: id, Span: keyring.Span{NotBefore: from, NotAfter: until}}
+	}
+	var c stage.Changes
+	keyChanges(&c, []keyring.Key{key("old", time.Time{}, begin), key("stays", begin, time.Time{})},
+		[]keyring.Key{key("stays", begin, begin.Add(time.Hour)), key("new", begin.Add(time.Minute), time.Time{})})
+	if want := []string{
+		"SCION forwarding key old removed (from the beginning until 2026-11-01T00:00:00Z)",
+		"SCION forwarding key stays: from 2026-11-01T00:00:00Z without an end → from 2026-11-01T00:00:00Z until 2026-11-01T01:00:00Z",
+		"SCION forwarding key new added (from 2026-11-01T00:01:00Z without an end)",
+	}; !slices.Equal(c, want) {
+		t.Errorf("%q, want %q", c, want)
+	}
+}
 
 // TestChanges checks what is said about a changed configuration before it comes into force.
 func TestChanges(t *testing.T) {

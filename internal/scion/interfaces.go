@@ -55,8 +55,8 @@ func (r *Router) Interfaces() ([]string, error) {
 	return names, nil
 }
 
-// CheckInterfaces refuses interfaces that do not exist or, unless they are for other stages too, that have none of the
-// router's own underlay addresses: no datagram for the router arrives there.
+// CheckInterfaces refuses interfaces that have none of the router's own underlay addresses, unless they are for other stages too: no
+// datagram for the router arrives there. What does not exist is refused when the data plane is attached.
 func (r *Router) CheckInterfaces(names []string, others bool) error {
 	carriers, err := addressCarriers()
 	if err != nil {
@@ -70,11 +70,7 @@ func (r *Router) CheckInterfaces(names []string, others bool) error {
 	}
 	var errs config.Errors
 	for _, name := range names {
-		if _, err := net.InterfaceByName(name); err != nil {
-			errs.Add(fmt.Errorf("interface %s does not exist: see 'ip link'", name))
-			continue
-		}
-		if !carrying[name] && !others {
+		if _, err := net.InterfaceByName(name); err == nil && !carrying[name] && !others {
 			errs.Add(fmt.Errorf("interface %s has no address of router %s in %s: name one that has, or add the address",
 				name, r.ID(), r.TopologyPath()))
 		}

@@ -70,13 +70,13 @@ bgp fd00::fe as 65000  established 3h12m  announced 0
   10.0.0.113  l2      drain   0.0%  -               0     0B      0  not resolved
   events  icmp 2  untracked 1,234
 
-[2001:db8::1]:443/udp  down  hash source  gue  on failure move  quic 2  announce no
+[2001:db8::1]:443/udp  down  hash source  gue  on failure move  quic 2  not announced
   BACKEND                 ENCAP  WEIGHT   SHARE  HEALTH  PACKETS  BYTES  FLOWS   OPEN
   2001:db8:aaaa:bbbb::11  gue         1  100.0%  -         1.00M  999GB  1.00M  1.00k
     via ifindex 5 02:00:00:00:00:12 vlan 5
     no source address to send from
 
-192.0.2.9/tcp  no backend  hash flow  ipip  on failure keep  announce no
+192.0.2.9/tcp  no backend  hash flow  ipip  on failure keep  not announced
   no backends: packets are dropped, or go to the kernel; add one with 'culvert lb backend add'`
 	lines := testReport(now).lines(now)
 	if got := strings.Join(lines, "\n"); got != want {
@@ -90,7 +90,7 @@ bgp fd00::fe as 65000  established 3h12m  announced 0
 	silent := testReport(now)
 	silent.BGP, silent.BGPKnown = nil, false
 	if got := strings.Join(silent.lines(now), "\n"); !strings.Contains(got, "\nbgp  not known: ") || !strings.Contains(got, "each 1s  announced: not known\n") ||
-		strings.Contains(got, "[lb.bgp]") || !strings.Contains(got, "quic 2  announce no\n") {
+		strings.Contains(got, "[lb.bgp]") || !strings.Contains(got, "quic 2  not announced\n") {
 		t.Errorf("got %s", got)
 	}
 	alone := Report{Router: "edge", Interfaces: []string{"eth0"}}

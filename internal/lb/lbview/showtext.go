@@ -80,11 +80,11 @@ func (r Report) neighbors(v VIP) (n int) {
 func (v VIP) announcement(neighbors int) string {
 	switch {
 	case !v.Announce:
-		return "announce no"
+		return "not announced"
 	case neighbors == unknownNeighbors:
 		return "announced: not known"
 	case neighbors == noNeighbors:
-		return "announce no: no [lb.bgp]"
+		return "not announced: no [lb.bgp]"
 	default:
 		return fmt.Sprintf("announced to %d of %d", len(v.AnnouncedTo), neighbors)
 	}

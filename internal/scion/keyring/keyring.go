@@ -29,6 +29,15 @@ func (s Span) Valid(at time.Time) bool { return !at.Before(s.NotBefore) && !s.En
 // Ended tells whether the key is not valid any more.
 func (s Span) Ended(at time.Time) bool { return !s.NotAfter.IsZero() && !at.Before(s.NotAfter) }
 
+// String returns the times as text.
+func (s Span) String() string {
+	until := "without an end"
+	if !s.NotAfter.IsZero() {
+		until = "until " + Text(s.NotAfter)
+	}
+	return "from " + orAlways(s.NotBefore) + " " + until
+}
+
 // Key is a forwarding key, as derived from a master key.
 type Key struct {
 	Span

@@ -31,7 +31,7 @@ What no file can express is a comment that begins with "warning:" and a line on
 standard error. Entries with a timeout have the time that was left. Counters and the
 state of limits are left out.`,
 		Example: "  culvert filter dump > new.toml && culvert check -c new.toml\n" +
-			"  culvert filter dump --by-hand > /etc/culvert/culvert.d/50-filter.toml\n" +
+			"  culvert filter dump --by-hand > /etc/culvert/culvert.d/z-filter-$(date +%F-%H%M%S).toml\n" +
 			"  culvert filter dump --sets /etc/culvert/sets > new.toml",
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

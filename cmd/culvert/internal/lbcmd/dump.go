@@ -30,7 +30,7 @@ standard error. Such are drained VIPs, for which that line has the command. A dr
 backend has weight 0, and a comment with its weight. Left out are [lb.bgp], which only
 the process has, and the seed: it is that of the machine, or has to be added.`,
 		Example: "  culvert lb dump > new.toml && culvert check -c new.toml\n" +
-			"  culvert lb dump --by-hand > /etc/culvert/culvert.d/50-lb.toml\n" +
+			"  culvert lb dump --by-hand > /etc/culvert/culvert.d/z-lb-$(date +%F-%H%M%S).toml\n" +
 			"  culvert filter dump > new.toml && culvert lb dump --tables >> new.toml",
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

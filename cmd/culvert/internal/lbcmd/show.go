@@ -23,7 +23,7 @@ health, packets and bytes, flows that got an entry in the flow table, and next h
 A VIP is active, drained (not announced), down (its backends fail or cannot be
 reached), or has no backend. "announced to" is the number of neighbors of [lb.bgp]
 to which its address is announced, of those whose session has the address's family.
-"announce no" is for a VIP that is not to be announced. BGP does not tell whether a
+"not announced" is for a VIP that is drained, down, has no backend, or is not served. BGP does not tell whether a
 neighbor uses a route. Bytes are those of IP packets without the outer headers.
 Events are counted beside the packets of backends; docs/lb.md has a table of them.
 
