@@ -118,7 +118,7 @@ func (c *judge) judgePacket(p *packet, kernel *outcome, f fate) {
 		n.fast++
 	}
 	what := verdict(p, kernel, f, c.takesFlow(p))
-	for tries := 0; what == mustForward && c.again != nil && tries < 25 && c.counts[p.kind+": "+what] == 0; tries++ {
+	for tries := 0; what == mustForward && c.again != nil && tries < 500 && c.counts[p.kind+": "+what] == 0; tries++ {
 		// If the control plane gets no CPU time, the program asks the kernel, which is right but slow.
 		time.Sleep(20 * time.Millisecond)
 		f = c.again(p, kernel)
