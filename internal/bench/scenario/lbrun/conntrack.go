@@ -3,11 +3,16 @@
 package lbrun
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Files with the limits of connection tracking: the number of entries of a namespace, and the number of buckets in the hash
@@ -17,17 +22,45 @@ const (
 	conntrackBuckets = "/sys/module/nf_conntrack/parameters/hashsize"
 )
 
+// lockLimits waits until no other measurement on this machine has raised the limits, in whatever namespaces it runs. Otherwise the
+// one that ends last would leave what the other has set. There is nothing to wait for without connection tracking.
+func lockLimits(ctx context.Context) (unlock func() error, err error) {
+	dir, err := os.Open(filepath.Dir(conntrackBuckets))
+	if errors.Is(err, os.ErrNotExist) {
+		return func() error { return nil }, nil
+	}
+	for err == nil {
+		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("wait until no other measurement has raised the limits of connection tracking: %w", err), dir.Close())
+	}
+	return dir.Close, nil
+}
+
 // roomForFlows raises the limits of connection tracking to the given number of flows in each namespace, with as many buckets,
-// as an administrator would. restore sets both limits back. It is never nil.
-func roomForFlows(flows uint32) (restore func() error, err error) {
+// as an administrator would. Other measurements that do so wait until restore sets both limits back. It is never nil.
+func roomForFlows(ctx context.Context, flows uint32) (restore func() error, err error) {
 	type setting struct{ file, value string }
 	var changed []setting
+	unlock, err := lockLimits(ctx)
+	if err != nil {
+		return func() error { return nil }, err
+	}
 	restore = func() error {
 		var err error
 		for _, s := range changed {
 			err = errors.Join(err, os.WriteFile(s.file, []byte(s.value), 0))
 		}
-		return err
+		return errors.Join(err, unlock())
 	}
 	for _, file := range []string{conntrackMax, conntrackBuckets} {
 		text, err := os.ReadFile(file)

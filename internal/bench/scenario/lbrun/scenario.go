@@ -111,7 +111,7 @@ func (g *group) has(c peer.Candidate) bool {
 func runBalancers(ctx context.Context, available []peer.Candidate, g *group, o scenario.Options) (r *report.Report, err error) {
 	if g.hasLargeTable() {
 		// There is room for more flows than needed, so that none is evicted.
-		restore, err := roomForFlows(g.flows + g.flows/4)
+		restore, err := roomForFlows(ctx, g.flows+g.flows/4)
 		defer func() { err = errors.Join(err, restore()) }()
 		if err != nil {
 			return nil, err

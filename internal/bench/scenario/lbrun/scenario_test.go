@@ -114,8 +114,18 @@ func TestInterruptedLBLeavesNothing(t *testing.T) {
 	}
 }
 
-// conntrackSettings are the limits of connection tracking, as text.
+// conntrackSettings are the limits of connection tracking, as text, when no measurement has raised them.
 func conntrackSettings(t *testing.T) string {
+	t.Helper()
+	unlock, err := lockLimits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	return limitsNow(t)
+}
+
+func limitsNow(t *testing.T) string {
 	t.Helper()
 	var all []string
 	for _, file := range []string{conntrackMax, conntrackBuckets} {
@@ -131,19 +141,31 @@ func conntrackSettings(t *testing.T) string {
 // roomForFlows raises the limits until restore is called, and never lowers them.
 func TestRoomForFlows(t *testing.T) {
 	testbed.NeedRoot(t)
-	before := conntrackSettings(t)
 	var most, buckets uint32 // of this machine, which may have room for many flows already
-	if _, err := fmt.Sscan(before, &most, &buckets); err != nil {
+	if _, err := fmt.Sscan(conntrackSettings(t), &most, &buckets); err != nil {
 		t.Fatal(err)
 	}
-	restore, err := roomForFlows(max(most, buckets) + 1000)
-	if during := conntrackSettings(t); err != nil || during == before {
+	unlock, err := lockLimits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := limitsNow(t)
+	waits, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if restore, err := roomForFlows(waits, 1); !errors.Is(err, context.DeadlineExceeded) || restore() != nil {
+		t.Errorf("while somebody else has raised the limits: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	restore, err := roomForFlows(t.Context(), max(most, buckets)+1000)
+	if during := limitsNow(t); err != nil || during == before {
 		t.Errorf("settings %s before, %s then, error %v", before, during, err)
 	}
 	if err := restore(); err != nil || conntrackSettings(t) != before {
 		t.Errorf("settings %s before, %s afterwards, error %v", before, conntrackSettings(t), err)
 	}
-	if restore, err := roomForFlows(1); err != nil || restore() != nil || conntrackSettings(t) != before {
+	if restore, err := roomForFlows(t.Context(), 1); err != nil || restore() != nil || conntrackSettings(t) != before {
 		t.Errorf("settings %s, error %v", conntrackSettings(t), err)
 	}
 }
