@@ -45,18 +45,16 @@ func startTime(pid int) (uint64, bool) {
 	}
 	// The second field is the command in parentheses and may hold anything.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "X" || fields[0] == "Z" && !hasThreads(pid) {
+	if len(fields) < 20 || fields[0] == "X" {
+		return 0, false
+	}
+	// The first thread may be a zombie while others still have the sockets of the process open. They are counted here, since a list
+	// of them in /proc may end early while they end.
+	if threads := fields[17]; fields[0] == "Z" && (threads == "0" || threads == "1") {
 		return 0, false
 	}
 	ticks, err := strconv.ParseUint(fields[19], 10, 64)
 	return ticks, err == nil
-}
-
-// hasThreads tells whether a process has threads besides its first one. The first may be a zombie while others still have the
-// sockets of the process open.
-func hasThreads(pid int) bool {
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	return err == nil && len(tasks) > 1
 }
 
 // spawn starts a program in a namespace and records it in the state. The program has
