@@ -168,8 +168,11 @@ func TestKeptSource(t *testing.T) {
 // TestFailedStartReport has a start that fails. Its messages name the cause, and do not claim that anything was removed.
 func TestFailedStartReport(t *testing.T) {
 	b := newKeptBed(t)
-	p := runAttached(t, b.write("c.toml", keptHead+keptVIPs))
-	b.expect(1, fmt.Sprintf("culvert: data plane culvert is served by process %d: stop that process first", p.cmd.Process.Pid), "run", "-c", b.write("other.toml", keptHead+"[filter]\n"))
+	served, other := b.write("c.toml", keptHead+keptVIPs), b.write("other.toml", keptHead+"[filter]\n")
+	p := runAttached(t, served)
+	b.expect(1, fmt.Sprintf("culvert: data plane culvert is served by process %d: stop that process first", p.cmd.Process.Pid), "run", "-c", other)
+	b.expect(0, "'culvert reload' brings the file into force there", "check", "-c", served)
+	b.expect(0, "'culvert reload' has it read "+served, "check", "-c", other)
 	b.lb(0, "192.0.2.1:80/tcp  ", "show")
 	p.interrupt(t)
 	b.expect(0, "detached", "detach", "--all")

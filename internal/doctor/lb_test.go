@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/lb/bgpstate"
 )
 
 func TestCheckLB(t *testing.T) {
@@ -116,5 +118,18 @@ func TestNameRunning(t *testing.T) {
 	found := []Finding{{Finding: "no VIP is an address of this host"}}
 	if nameRunning(found); found[0].Finding != "of what runs, not of the file: no VIP is an address of this host" {
 		t.Errorf("%q", found[0].Finding)
+	}
+}
+
+// TestBGPAddress wants another command for a session whose address this host lacks.
+func TestBGPAddress(t *testing.T) {
+	for cause, want := range map[string]string{
+		"dial tcp: bind: cannot assign requested address": "ip address show",
+		"dial tcp: connection refused":                    "ping -c 1 192.0.2.9",
+	} {
+		found := checkBGP([]bgpstate.Session{{Neighbor: netip.MustParseAddr("192.0.2.9"), State: "active", Error: cause}})
+		if len(found) != 1 || found[0].Status != Fail || !strings.HasPrefix(found[0].Command, want) {
+			t.Errorf("%s: %+v, want %q", cause, found, want)
+		}
 	}
 }
