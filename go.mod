@@ -31,6 +31,7 @@ require github.com/coreos/go-systemd/v22 v22.7.0
 
 require (
 	github.com/invopop/jsonschema v0.14.0
+	github.com/netsampler/goflow2/v2 v2.2.6
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.2
 	go.yaml.in/yaml/v3 v3.0.5
 )

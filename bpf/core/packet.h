@@ -54,12 +54,13 @@ struct packet {
 	void *data;
 	void *data_end;
 	__u32 len; /* of the frame, bytes; of its first buffer alone until something needs the whole length */
-#ifdef CULVERT_CAPTURE
+#ifdef CULVERT_SFLOW
 	/*
-	 * enum capture_state. Here it takes no room, and the verifier does not forget what it knows of the fields beside
-	 * it.
+	 * enum capture_state and enum sflow_kind. Here they take no room, and the verifier does not forget what it knows
+	 * of the fields beside them.
 	 */
-	__u32 captured;
+	__u16 captured;
+	__u16 sampled;
 #endif
 	struct port *port; /* of the ingress interface, NULL if the data plane is not on it */
 	/* with PARSE_UDP only */

@@ -4,6 +4,7 @@
 
 #include "checksum.h"
 #include "packet.h"
+#include "sflow.h"
 
 static __always_inline void parse_udp(struct packet *pkt, void *udp, __u32 l4_len)
 {
@@ -150,6 +151,10 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 	if (!port || !port->slot)
 		return;
 	pkt->port = port;
+#ifdef CULVERT_SFLOW
+	if (SFLOW_ON && sflow_due(port))
+		pkt->sampled = sflow_sample(ctx, port, false);
+#endif
 	if (!needs || pkt->data + ETH_HLEN > pkt->data_end)
 		return;
 	/* In promiscuous mode frames to other hosts come in too. They are left to the kernel. */

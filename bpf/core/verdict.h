@@ -7,24 +7,26 @@
 #include "limit.h"
 #include "packet.h"
 #include "rewrite.h"
+#include "sflow.h"
 #include "xmit.h"
 
-#ifdef CULVERT_CAPTURE
-
+#ifdef CULVERT_SFLOW
 /* The interface that a packet goes out by, 0 if it does not go out. */
-static __always_inline __u32 capture_egress(struct xdp_md *ctx, const struct packet *pkt,
-					    __u32 reason)
+static __always_inline __u32 egress_of(struct xdp_md *ctx, const struct packet *pkt, __u32 reason)
 {
 	if (reason < REASON_FWD)
 		return 0;
 	return reason < REASON_XMIT ? pkt->egress : ingress(ctx);
 }
+#endif
+
+#ifdef CULVERT_CAPTURE
 
 static __noinline int capture_show_verdict(struct xdp_md *ctx, const struct packet *pkt,
 					   __u32 reason)
 {
 	capture_show_out(ctx, pkt->captured == CAPTURE_SELECTED, reason,
-			 capture_egress(ctx, pkt, reason));
+			 egress_of(ctx, pkt, reason));
 	return 0;
 }
 
@@ -34,7 +36,7 @@ static __always_inline void capture_verdict(struct xdp_md *ctx, const struct pac
 {
 	if (pkt->captured == CAPTURE_SELECTED ||
 	    (pkt->captured == CAPTURE_OTHER && reason >= REASON_FWD &&
-	     capture_matches(ctx, capture_egress(ctx, pkt, reason))))
+	     capture_matches(ctx, egress_of(ctx, pkt, reason))))
 		capture_show_verdict(ctx, pkt, reason);
 }
 
@@ -68,6 +70,9 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 		pkt->len = bpf_xdp_get_buff_len(ctx);
 	}
 	capture_verdict(ctx, pkt, reason);
+#ifdef CULVERT_SFLOW
+	sflow_out(ctx, pkt->port, reason, egress_of(ctx, pkt, reason), pkt->sampled);
+#endif
 	if (pkt->port)
 		count(pkt->port->slot - 1, reason, pkt->len);
 	return action;

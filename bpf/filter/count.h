@@ -5,6 +5,7 @@
 #include "core/capture.h"
 #include "core/compiler.h"
 #include "core/counters.h"
+#include "core/sflow.h"
 #include "core/xmit.h"
 
 /* Counters of the filter: two of its own, then two for each rule. Shared with filterplane. */
@@ -94,8 +95,10 @@ static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 
 	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
 
 	capture_front_out(ctx, reason, reason < REASON_FWD ? 0 : ifindex);
-	if (port && port->slot)
+	if (port && port->slot) {
+		sflow_front_out(ctx, port, reason, reason < REASON_FWD ? 0 : ifindex);
 		count(port->slot - 1, reason, len);
+	}
 	return reason < REASON_FWD ? XDP_DROP : xmit(ctx, port);
 }
 

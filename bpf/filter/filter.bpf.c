@@ -80,8 +80,11 @@ int filter(struct xdp_md *ctx)
 			flow_keys_parse(ctx, &keys, 1);
 		if (!reason && keys.missed & filter_must)
 			reason = DROP_FILTER_HEADERS;
-		if (reason && (filter_ruled || filter_protects))
+		if (reason && (filter_ruled || filter_protects)) {
+			if (SFLOW_ON && hidden)
+				filter_show_tags(ctx, &tags); /* it is shown as it came in */
 			return filter_refuse(ctx, &keys, reason);
+		}
 	}
 	if (filter_top_by)
 		filter_top(ctx, &keys);
@@ -89,12 +92,16 @@ int filter(struct xdp_md *ctx)
 		answer = filter_rules(ctx, &keys);
 	reason = answer & FILTER_REASON;
 	if (filter_protects && !reason) {
+		if (SFLOW_ON)
+			sflow_peek(ctx);
 		answer = filter_syn(ctx, &keys);
 		if (answer)
 			return filter_leave(ctx, answer & FILTER_REASON,
 					    answer >> FILTER_LEN_SHIFT
 						    ?: bpf_xdp_get_buff_len(ctx));
 	}
+	if (SFLOW_ON && hidden && reason && reason != FILTER_PASS)
+		filter_show_tags(ctx, &tags);
 	if (reason && reason != FILTER_PASS)
 		return filter_leave(ctx, reason, answer >> FILTER_LEN_SHIFT);
 	if (hidden && filter_show_tags(ctx, &tags))

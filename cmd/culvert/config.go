@@ -136,7 +136,17 @@ const aboutConfig = `The file is TOML:
   # next_hop4 = "10.0.0.1"        # default: the session's own address
   # next_hop6 = "fd00::1"
 
-At least one of [scion], [route], [filter] and [lb] is needed. Without [scion],
+  [sflow]                         # exports samples of packets by sFlow version 5
+  collector = "192.0.2.9:6343"    # who receives them; 6343 is the default port
+  rate = 1000                     # one packet of so many is sampled; this is the default
+  drops = 0                       # notify of so many dropped packets a second at most; 0: of none
+  polling = "30s"                 # send the interfaces' counters so often; "0s": never
+  header = 128                    # bytes of a frame in a sample, 14 to 256
+  # agent = "192.0.2.1"           # address that names this host; default: the source address
+  sub_agent = 0                   # tells data planes of one agent apart
+  # source = "192.0.2.1"          # source address; default: the one that the route gives
+
+At least one of [scion], [route], [filter], [lb] and [sflow] is needed. Without [scion],
 interfaces are needed too. Relative paths start at the directory of the file that
 has them.
 

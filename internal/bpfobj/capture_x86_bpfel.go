@@ -91,6 +91,9 @@ const (
 	CaptureMapScionServices         = "scion_services"
 	CaptureMapScionTraffic          = "scion_traffic"
 	CaptureMapScionWanted           = "scion_wanted"
+	CaptureMapSflowCounts           = "sflow_counts"
+	CaptureMapSflowEvents           = "sflow_events"
+	CaptureMapSflowPackets          = "sflow_packets"
 	CaptureMapWorkerCpus            = "worker_cpus"
 	CaptureMapWorkerFed             = "worker_fed"
 	CaptureProgRx                   = "rx"
@@ -136,6 +139,14 @@ const (
 	CaptureVarScionSkipMac          = "scion_skip_mac"
 	CaptureVarScionUdpPorts         = "scion_udp_ports"
 	CaptureVarScionUseFib           = "scion_use_fib"
+	CaptureVarSflowDrops            = "sflow_drops"
+	CaptureVarSflowFactor           = "sflow_factor"
+	CaptureVarSflowHeader           = "sflow_header"
+	CaptureVarSflowKey              = "sflow_key"
+	CaptureVarSflowKinds            = "sflow_kinds"
+	CaptureVarSflowOn               = "sflow_on"
+	CaptureVarSflowRecords          = "sflow_records"
+	CaptureVarSflowShift            = "sflow_shift"
 	CaptureVarTaiOffsetNs           = "tai_offset_ns"
 	CaptureVarWorkerCount           = "worker_count"
 	CaptureVarWorkerCpu             = "worker_cpu"
@@ -237,6 +248,9 @@ type CaptureMapSpecs struct {
 	ScionServices  *ebpf.MapSpec `ebpf:"scion_services"`
 	ScionTraffic   *ebpf.MapSpec `ebpf:"scion_traffic"`
 	ScionWanted    *ebpf.MapSpec `ebpf:"scion_wanted"`
+	SflowCounts    *ebpf.MapSpec `ebpf:"sflow_counts"`
+	SflowEvents    *ebpf.MapSpec `ebpf:"sflow_events"`
+	SflowPackets   *ebpf.MapSpec `ebpf:"sflow_packets"`
 	WorkerCpus     *ebpf.MapSpec `ebpf:"worker_cpus"`
 	WorkerFed      *ebpf.MapSpec `ebpf:"worker_fed"`
 }
@@ -286,6 +300,14 @@ type CaptureVariableSpecs struct {
 	ScionSkipMac          *ebpf.VariableSpec `ebpf:"scion_skip_mac"`
 	ScionUdpPorts         *ebpf.VariableSpec `ebpf:"scion_udp_ports"`
 	ScionUseFib           *ebpf.VariableSpec `ebpf:"scion_use_fib"`
+	SflowDrops            *ebpf.VariableSpec `ebpf:"sflow_drops"`
+	SflowFactor           *ebpf.VariableSpec `ebpf:"sflow_factor"`
+	SflowHeader           *ebpf.VariableSpec `ebpf:"sflow_header"`
+	SflowKey              *ebpf.VariableSpec `ebpf:"sflow_key"`
+	SflowKinds            *ebpf.VariableSpec `ebpf:"sflow_kinds"`
+	SflowOn               *ebpf.VariableSpec `ebpf:"sflow_on"`
+	SflowRecords          *ebpf.VariableSpec `ebpf:"sflow_records"`
+	SflowShift            *ebpf.VariableSpec `ebpf:"sflow_shift"`
 	TaiOffsetNs           *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.VariableSpec `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.VariableSpec `ebpf:"worker_cpu"`
@@ -357,6 +379,9 @@ type CaptureMaps struct {
 	ScionServices  *ebpf.Map `ebpf:"scion_services"`
 	ScionTraffic   *ebpf.Map `ebpf:"scion_traffic"`
 	ScionWanted    *ebpf.Map `ebpf:"scion_wanted"`
+	SflowCounts    *ebpf.Map `ebpf:"sflow_counts"`
+	SflowEvents    *ebpf.Map `ebpf:"sflow_events"`
+	SflowPackets   *ebpf.Map `ebpf:"sflow_packets"`
 	WorkerCpus     *ebpf.Map `ebpf:"worker_cpus"`
 	WorkerFed      *ebpf.Map `ebpf:"worker_fed"`
 }
@@ -408,6 +433,9 @@ func (m *CaptureMaps) Close() error {
 		m.ScionServices,
 		m.ScionTraffic,
 		m.ScionWanted,
+		m.SflowCounts,
+		m.SflowEvents,
+		m.SflowPackets,
 		m.WorkerCpus,
 		m.WorkerFed,
 	)
@@ -458,6 +486,14 @@ type CaptureVariables struct {
 	ScionSkipMac          *ebpf.Variable `ebpf:"scion_skip_mac"`
 	ScionUdpPorts         *ebpf.Variable `ebpf:"scion_udp_ports"`
 	ScionUseFib           *ebpf.Variable `ebpf:"scion_use_fib"`
+	SflowDrops            *ebpf.Variable `ebpf:"sflow_drops"`
+	SflowFactor           *ebpf.Variable `ebpf:"sflow_factor"`
+	SflowHeader           *ebpf.Variable `ebpf:"sflow_header"`
+	SflowKey              *ebpf.Variable `ebpf:"sflow_key"`
+	SflowKinds            *ebpf.Variable `ebpf:"sflow_kinds"`
+	SflowOn               *ebpf.Variable `ebpf:"sflow_on"`
+	SflowRecords          *ebpf.Variable `ebpf:"sflow_records"`
+	SflowShift            *ebpf.Variable `ebpf:"sflow_shift"`
 	TaiOffsetNs           *ebpf.Variable `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.Variable `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.Variable `ebpf:"worker_cpu"`

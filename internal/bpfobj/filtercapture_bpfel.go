@@ -30,6 +30,9 @@ const (
 	FilterCaptureMapFilterTopSecret   = "filter_top_secret"
 	FilterCaptureMapFilterTraces      = "filter_traces"
 	FilterCaptureMapPorts             = "ports"
+	FilterCaptureMapSflowCounts       = "sflow_counts"
+	FilterCaptureMapSflowEvents       = "sflow_events"
+	FilterCaptureMapSflowPackets      = "sflow_packets"
 	FilterCaptureProgFilter           = "filter"
 	FilterCaptureVarCaptureInBytes    = "capture_in_bytes"
 	FilterCaptureVarCaptureInterfaces = "capture_interfaces"
@@ -46,6 +49,14 @@ const (
 	FilterCaptureVarFilterTopBy       = "filter_top_by"
 	FilterCaptureVarFilterTopShift    = "filter_top_shift"
 	FilterCaptureVarFilterTracing     = "filter_tracing"
+	FilterCaptureVarSflowDrops        = "sflow_drops"
+	FilterCaptureVarSflowFactor       = "sflow_factor"
+	FilterCaptureVarSflowHeader       = "sflow_header"
+	FilterCaptureVarSflowKey          = "sflow_key"
+	FilterCaptureVarSflowKinds        = "sflow_kinds"
+	FilterCaptureVarSflowOn           = "sflow_on"
+	FilterCaptureVarSflowRecords      = "sflow_records"
+	FilterCaptureVarSflowShift        = "sflow_shift"
 )
 
 // LoadFilterCapture returns the embedded CollectionSpec for FilterCapture.
@@ -111,6 +122,9 @@ type FilterCaptureMapSpecs struct {
 	FilterTopSecret   *ebpf.MapSpec `ebpf:"filter_top_secret"`
 	FilterTraces      *ebpf.MapSpec `ebpf:"filter_traces"`
 	Ports             *ebpf.MapSpec `ebpf:"ports"`
+	SflowCounts       *ebpf.MapSpec `ebpf:"sflow_counts"`
+	SflowEvents       *ebpf.MapSpec `ebpf:"sflow_events"`
+	SflowPackets      *ebpf.MapSpec `ebpf:"sflow_packets"`
 }
 
 // FilterCaptureVariableSpecs contains global variables before they are loaded into the kernel.
@@ -132,6 +146,14 @@ type FilterCaptureVariableSpecs struct {
 	FilterTopBy       *ebpf.VariableSpec `ebpf:"filter_top_by"`
 	FilterTopShift    *ebpf.VariableSpec `ebpf:"filter_top_shift"`
 	FilterTracing     *ebpf.VariableSpec `ebpf:"filter_tracing"`
+	SflowDrops        *ebpf.VariableSpec `ebpf:"sflow_drops"`
+	SflowFactor       *ebpf.VariableSpec `ebpf:"sflow_factor"`
+	SflowHeader       *ebpf.VariableSpec `ebpf:"sflow_header"`
+	SflowKey          *ebpf.VariableSpec `ebpf:"sflow_key"`
+	SflowKinds        *ebpf.VariableSpec `ebpf:"sflow_kinds"`
+	SflowOn           *ebpf.VariableSpec `ebpf:"sflow_on"`
+	SflowRecords      *ebpf.VariableSpec `ebpf:"sflow_records"`
+	SflowShift        *ebpf.VariableSpec `ebpf:"sflow_shift"`
 }
 
 // FilterCaptureObjects contains all objects after they have been loaded into the kernel.
@@ -168,6 +190,9 @@ type FilterCaptureMaps struct {
 	FilterTopSecret   *ebpf.Map `ebpf:"filter_top_secret"`
 	FilterTraces      *ebpf.Map `ebpf:"filter_traces"`
 	Ports             *ebpf.Map `ebpf:"ports"`
+	SflowCounts       *ebpf.Map `ebpf:"sflow_counts"`
+	SflowEvents       *ebpf.Map `ebpf:"sflow_events"`
+	SflowPackets      *ebpf.Map `ebpf:"sflow_packets"`
 }
 
 func (m *FilterCaptureMaps) Close() error {
@@ -186,6 +211,9 @@ func (m *FilterCaptureMaps) Close() error {
 		m.FilterTopSecret,
 		m.FilterTraces,
 		m.Ports,
+		m.SflowCounts,
+		m.SflowEvents,
+		m.SflowPackets,
 	)
 }
 
@@ -208,6 +236,14 @@ type FilterCaptureVariables struct {
 	FilterTopBy       *ebpf.Variable `ebpf:"filter_top_by"`
 	FilterTopShift    *ebpf.Variable `ebpf:"filter_top_shift"`
 	FilterTracing     *ebpf.Variable `ebpf:"filter_tracing"`
+	SflowDrops        *ebpf.Variable `ebpf:"sflow_drops"`
+	SflowFactor       *ebpf.Variable `ebpf:"sflow_factor"`
+	SflowHeader       *ebpf.Variable `ebpf:"sflow_header"`
+	SflowKey          *ebpf.Variable `ebpf:"sflow_key"`
+	SflowKinds        *ebpf.Variable `ebpf:"sflow_kinds"`
+	SflowOn           *ebpf.Variable `ebpf:"sflow_on"`
+	SflowRecords      *ebpf.Variable `ebpf:"sflow_records"`
+	SflowShift        *ebpf.Variable `ebpf:"sflow_shift"`
 }
 
 // FilterCapturePrograms contains all programs after they have been loaded into the kernel.

@@ -20,8 +20,13 @@ package bpfobj
 
 // While somebody captures, these take the place of the pipeline and the filter.
 //
-//go:generate go tool bpf2go -tags linux -target amd64,arm64 -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -DCULVERT_CAPTURE -I../../bpf -I/usr/include/x86_64-linux-gnu" -type capture_record -type capture_packet -type capture_kind Capture ../../bpf/culvert.bpf.c
-//go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -DCULVERT_CAPTURE -I../../bpf -I/usr/include/x86_64-linux-gnu" FilterCapture ../../bpf/filter/filter.bpf.c
+//go:generate go tool bpf2go -tags linux -target amd64,arm64 -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -DCULVERT_CAPTURE -DCULVERT_SFLOW -I../../bpf -I/usr/include/x86_64-linux-gnu" -type capture_record -type capture_packet -type capture_kind Capture ../../bpf/culvert.bpf.c
+//go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -DCULVERT_CAPTURE -DCULVERT_SFLOW -I../../bpf -I/usr/include/x86_64-linux-gnu" FilterCapture ../../bpf/filter/filter.bpf.c
+
+// While packets are sampled for sFlow, these are what is loaded. The objects of a capture sample too.
+//
+//go:generate go tool bpf2go -tags linux -target amd64,arm64 -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -DCULVERT_SFLOW -I../../bpf -I/usr/include/x86_64-linux-gnu" -type sflow_record -type sflow_count -type sflow_packet -type sflow_kind SFlow ../../bpf/culvert.bpf.c
+//go:generate go tool bpf2go -tags linux -target bpfel -no-global-types -cc clang-19 -strip llvm-strip-19 -cflags "-O2 -g -Wall -Werror -mcpu=v3 -DCULVERT_SFLOW -I../../bpf -I/usr/include/x86_64-linux-gnu" FilterSFlow ../../bpf/filter/filter.bpf.c
 
 // Tests of internal/example are built with the tag example, and have these objects in the place of those above that count
 // packets by reason: the stage of bpf/example is in them.

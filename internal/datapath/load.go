@@ -24,7 +24,7 @@ var keptMaps = []string{bpfobj.PipelineMapCounters, bpfobj.PipelineMapCpumapEnqu
 
 // load loads the pipeline and writes its maps. It touches a running data plane only by writing to shared maps.
 func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance, err error) {
-	spec, err := bpfobj.LoadPipeline()
+	spec, err := loadPipeline(m.Form)
 	if err != nil {
 		return nil, err
 	}

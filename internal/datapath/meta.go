@@ -25,6 +25,8 @@ type meta struct {
 	Unattended bool
 	// Stages has the states of the parts, by their names.
 	Stages map[string]savedState
+	// Form is the form of the eBPF objects that the programs were loaded from, "" for the plain one.
+	Form string `json:",omitempty"`
 	// Fronts names the parts that may have a program in front of the pipeline, in the order in which packets meet them.
 	Fronts []string `json:",omitempty"`
 	// Workers are the CPUs that packets are spread over. FlowKey is the key of the hash that assigns flows to them. It goes
@@ -57,6 +59,7 @@ func newMeta(old *Instance, here pins.Space, o Options) (meta, error) {
 		Workers:    o.Workers,
 		Ports:      make(map[string]int),
 		Reasons:    reasonNames(),
+		Form:       formOf(o.Parts),
 	}
 	for _, p := range fronted(o.Parts) {
 		m.Fronts = append(m.Fronts, p.Name())

@@ -41,9 +41,27 @@ func withObservers(parts []Part) []Part {
 	return all
 }
 
-// Shape returns the object that the observers want loaded in the place of a part's own, and maps for it by their names. It returns
-// nil if there is no observer in front.
+// Shape returns the object to load in the place of a part's own, and maps for it by their names: what the observers want, in the
+// form of the data plane. The object is nil if the part's own does.
 func (b Behind) Shape(part string) (*ebpf.CollectionSpec, map[string]*ebpf.Map, error) {
+	spec, all, err := b.observed(part)
+	if err != nil || b.Inst == nil {
+		return spec, all, err
+	}
+	spec, shared, err := b.Inst.shapeFront(part, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	all = maps.Clone(all)
+	if all == nil {
+		return spec, shared, nil
+	}
+	maps.Copy(all, shared)
+	return spec, all, nil
+}
+
+// observed is Shape for the observers alone. It returns nil if there is none in front.
+func (b Behind) observed(part string) (*ebpf.CollectionSpec, map[string]*ebpf.Map, error) {
 	for _, observer := range observers {
 		o := observer()
 		if f := b.fronts.of(o.Name()); f != nil && f.Prog != nil {
@@ -69,7 +87,7 @@ func (i *Instance) RebuildFront(part Fronted) error {
 // variables of the pipeline's own; more holds the maps that it has beside them. The caller closes the collection. The kernel runs
 // it as soon as somebody puts one of its programs in the place of the instance's.
 func (i *Instance) Variant(spec *ebpf.CollectionSpec, more map[string]*ebpf.Map) (*ebpf.Collection, error) {
-	own, err := bpfobj.LoadPipeline()
+	own, err := i.LoadPipeline()
 	if err != nil {
 		return nil, err
 	}
@@ -86,10 +104,7 @@ func (i *Instance) Variant(spec *ebpf.CollectionSpec, more map[string]*ebpf.Map)
 		replace = make(map[string]*ebpf.Map)
 	}
 	for name := range own.Maps {
-		m := i.maps[name]
-		if m == nil {
-			m = i.maps[mapPin(name)]
-		}
+		m := i.mapOf(name)
 		ms := spec.Maps[name]
 		switch {
 		case m == nil || ms == nil:
@@ -113,14 +128,15 @@ func (i *Instance) Variant(spec *ebpf.CollectionSpec, more map[string]*ebpf.Map)
 // constants is the map of the pipeline's constants.
 const constants = ".rodata"
 
-// copyConstants gives the constants of an object the values that they have in m, a map with those of own.
-func copyConstants(to, own *ebpf.CollectionSpec, m *ebpf.Map) error {
+// copyConstants gives the constants of an object the values that they have in m, a map with those of own: all of own's, or those that
+// are named.
+func copyConstants(to, own *ebpf.CollectionSpec, m *ebpf.Map, only ...string) error {
 	var values []byte
 	if err := m.Lookup(uint32(0), &values); err != nil {
 		return fmt.Errorf("reading the constants: %w", err)
 	}
 	for name, v := range own.Variables {
-		if v.SectionName != constants {
+		if v.SectionName != constants || len(only) > 0 && !slices.Contains(only, name) {
 			continue
 		}
 		end := int(v.Offset + v.Size())

@@ -18,8 +18,8 @@ import (
 // is off: its maps have the sizes that bpf/ declares, and its constants are zero.
 //
 // A Part belongs to one call of Attach, which calls the methods in the order of the package comment. It may keep what it
-// learns in one method for a later one. A Part may also implement PortFiller, Limiter, Refresher, Adopter, Metered and
-// Fronted.
+// learns in one method for a later one. A Part may also implement PortFiller, Limiter, Refresher, Adopter, Metered,
+// Fronted and Formed.
 type Part interface {
 	// Name returns the name of the stage. It is the key of the part's state, and for a Fronted part the name of its
 	// directory of pins, so that it must not change between versions.

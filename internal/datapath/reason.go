@@ -48,6 +48,26 @@ var Reasons = sync.OnceValue(func() []Reason {
 	return reasons
 })
 
+// Decided is the reason of a single packet, as the programs hand it to user space.
+type Decided struct {
+	Reason
+	// Dropped tells that the packet was dropped, and Limited that it would have been punted but for the limit of the reason.
+	Dropped, Limited bool
+}
+
+// ReasonOf returns what a reason of the programs says. It has no name if there is no such reason.
+func ReasonOf(n bpfobj.PipelineReason) (d Decided) {
+	index := int(n.Index())
+	if d.Limited = index >= bpfobj.ReasonCount; d.Limited {
+		index -= bpfobj.ReasonCount
+	}
+	if index < len(Reasons()) {
+		d.Reason = Reasons()[index]
+	}
+	d.Dropped = d.Limited || d.Verdict == VerdictDrop
+	return d
+}
+
 // reasonNames returns verdict and name of each reason by its index, "" for an index that is not in use.
 func reasonNames() []string {
 	names := make([]string, bpfobj.ReasonCount)

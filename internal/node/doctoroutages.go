@@ -4,12 +4,15 @@ package node
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 
 	"culvert/internal/datapath"
 	"culvert/internal/doctor"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/scion/scionplane"
+	"culvert/internal/sflow/sflowplane"
 	"culvert/internal/show/text"
 )
 
@@ -43,7 +46,20 @@ func afterRaising(router, key string) string {
 	return fmt.Sprintf("culvert reload --on %s    # after raising %s", router, key)
 }
 
-// addOutages adds the links of a SCION router that are down, and the VIPs that have no backend. What cannot be read is left out:
+// sflowCommand shows the way to a collector.
+func sflowCommand(collector string) string {
+	host, _, err := net.SplitHostPort(collector)
+	if err != nil {
+		host = collector
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		return "getent ahosts " + host
+	}
+	return "ip route get " + host
+}
+
+// addOutages adds the links of a SCION router that are down, the VIPs that have no backend, and a collector of sFlow that gets nothing. What
+// cannot be read is left out:
 // other findings report that.
 func addOutages(o *doctor.Options, inst *datapath.Instance) {
 	add := func(check, what, command string) {
@@ -61,6 +77,12 @@ func addOutages(o *doctor.Options, inst *datapath.Instance) {
 					"ping "+l.Remote.Addr().String())
 			}
 		}
+	}
+	if p, err := sflowplane.ProcessOf(inst); err == nil && p != nil && p.Error != "" {
+		o.Outages = append(o.Outages, doctor.Outage{
+			Router: inst.Name(), Check: "sflow", What: "the collector of sFlow, " + p.Collector + ", gets nothing: " + p.Error,
+			Command: sflowCommand(p.Collector), Works: true,
+		})
 	}
 	if plane, err := lbplane.View(inst); err == nil {
 		addFlowTable(o, plane)

@@ -12,6 +12,7 @@ import (
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/route/routestage"
 	"culvert/internal/scion"
+	"culvert/internal/sflow/sflowstage"
 	"culvert/internal/stage"
 )
 
@@ -23,6 +24,7 @@ func All() []stage.Stage {
 		scion.Stage{},
 		example.Stage, // nil except in its own tests
 		routestage.Stage{},
+		sflowstage.Stage{}, // no stage of the pipeline: it samples packets wherever they come in and go
 	}, func(s stage.Stage) bool { return s == nil })
 }
 

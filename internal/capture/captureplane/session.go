@@ -143,7 +143,7 @@ func plainWorkers(inst *datapath.Instance) error {
 	if len(inst.Workers().CPUs) == 0 {
 		return nil
 	}
-	spec, err := bpfobj.LoadPipeline()
+	spec, err := inst.LoadPipeline()
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,8 @@ type Router struct {
 	LB *LB `json:"lb,omitempty"`
 	// Capture is the capture that runs, or was left over, left out if there is none.
 	Capture *Capture `json:"capture,omitempty"`
+	// SFlow is the export of samples, left out if the data plane takes none.
+	SFlow *SFlow `json:"sflow,omitempty"`
 	// ownKeyMissing tells whether the key of the process that serves is not among Keys.
 	ownKeyMissing bool
 	// noSCION tells that the data plane has no SCION router, and so no keys.
@@ -235,6 +237,9 @@ func describe(inst *datapath.Instance) (Router, error) {
 		return r, err
 	}
 	if err := r.describeCapture(inst); err != nil {
+		return r, err
+	}
+	if err := r.describeSFlow(inst); err != nil {
 		return r, err
 	}
 	keys, err := router.Keys()

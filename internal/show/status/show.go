@@ -132,6 +132,9 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 	if r.Capture != nil && !r.detached() {
 		lines = append(lines, r.Capture.line(r.Served))
 	}
+	if r.SFlow != nil && !r.detached() {
+		lines = append(lines, r.SFlow.line(r.Served))
+	}
 	for _, i := range r.Interfaces {
 		lines = append(lines, i.text(r.unattachedReason(i.Interface), verbose)...)
 	}
