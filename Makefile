@@ -11,7 +11,7 @@ export CGO_ENABLED = 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 
 # Packages whose tests need no root and no network namespace. All others run as root.
-UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/api ./internal/genapi ./cmd/culvert/internal/benchcmd ./cmd/culvert/internal/cli ./internal/bench/report ./internal/bpfobj ./internal/bench/search ./internal/config \
+UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/api ./internal/events ./internal/genapi ./cmd/culvert/internal/benchcmd ./cmd/culvert/internal/cli ./internal/bench/report ./internal/bpfobj ./internal/bench/search ./internal/config \
 	./internal/filter/cbpf/cbpftest ./internal/gendashboards ./internal/guest ./internal/lb/maglev ./internal/filter/pcap ./internal/scion/scionpkt ./internal/show/dump ./internal/stats ./internal/support ./internal/config/tomltext ./internal/host/pins ./internal/host/procnet ./internal/host/tcplisten ./internal/host/udpsock ./internal/version))))
 
 # Of the binary and of the package.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
-	"culvert/internal/node"
+	"culvert/internal/edit"
 	"culvert/internal/scion/scionpkt"
 	"culvert/internal/show/usage"
 )
@@ -63,7 +63,7 @@ topology has no MAC addresses: give those of the device under test and of its ne
 				}
 			}
 			if key != "" {
-				k, err := node.ReadKey(key, cmd.InOrStdin())
+				k, err := edit.ReadKey(key, cmd.InOrStdin())
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/node"
 )
 
@@ -37,7 +38,7 @@ are loaded beside them.`,
 }
 
 func newKeyAddCmd() *cobra.Command {
-	var on string
+	var change *cli.Changer
 	cmd := &cobra.Command{
 		Use:   "add INDEX [FILE]",
 		Short: "load a key from a file, or from standard input",
@@ -51,21 +52,29 @@ func newKeyAddCmd() *cobra.Command {
 			return cli.CompleteArgs(cli.Nothing, keyIndexes)(cmd, args, toComplete)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			from := node.StandardInput
+			from := edit.StandardInput
 			if len(args) == 2 {
 				from = args[1]
 			}
-			return node.AddKey(on, args[0], from, cmd.InOrStdin(), cmd.OutOrStdout())
+			index, err := edit.KeyIndex(args[0])
+			if err != nil {
+				return err
+			}
+			key, err := edit.ReadKey(from, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			return change.Run(cmd, edit.NewKey(index, key))
 		},
 	}
-	cli.OnFlag(cmd, &on, node.SCIONRouters)
+	change = cli.ChangeFlags(cmd, node.SCIONRouters)
 	return cmd
 }
 
 func newKeyDelCmd() *cobra.Command {
 	var (
-		on    string
-		force bool
+		q      edit.KeyDel
+		change *cli.Changer
 	)
 	cmd := &cobra.Command{
 		Use:   "del INDEX",
@@ -78,11 +87,15 @@ reload.`,
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, keyIndexes),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return node.RemoveKey(on, args[0], force, cmd.OutOrStdout())
+			var err error
+			if q.Index, err = edit.KeyIndex(args[0]); err != nil {
+				return err
+			}
+			return change.Run(cmd, &q)
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "delete the key even if packets will be dropped")
-	cli.OnFlag(cmd, &on, node.SCIONRouters)
+	cmd.Flags().BoolVar(&q.Force, "force", false, "delete the key even if packets will be dropped")
+	change = cli.ChangeFlags(cmd, node.SCIONRouters)
 	return cmd
 }
 
@@ -96,7 +109,7 @@ func newKeyListCmd() *cobra.Command {
 		Short: "list the keys by ID, with the schedule if they follow one",
 		Args:  cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return node.ListKeys(on, asJSON, cmd.OutOrStdout())
+			return edit.ListKeys(on, asJSON, cmd.OutOrStdout())
 		},
 	}
 	cli.OnFlag(cmd, &on, node.SCIONRouters)

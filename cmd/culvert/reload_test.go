@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"culvert/internal/node"
+	"culvert/internal/api"
 )
 
 // rewrite writes the configuration of a bed again.
@@ -34,7 +34,7 @@ type refusedFor struct {
 
 // reload runs 'culvert reload -j' with arguments, and returns the exit status and what it says.
 func reload(t *testing.T, args ...string) (status int, r struct {
-	node.Reloaded
+	api.Reloaded
 	OK     bool
 	Errors []refusedFor
 }) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api answers programs that want to see what a data plane does: over HTTP, with what the verbs of culvert print with -j.
-// It changes nothing. Its clients may be of another user, slow, or many: what they do stays without effect on the process.
+// Package api answers programs that want to see what a data plane does, or to change it: over HTTP, with what the verbs of culvert
+// print with -j. Handler changes nothing. Its clients may be of another user, slow, or many: what they do stays without effect on the
+// process. Control is for root.
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +16,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"culvert/internal/edit"
+	"culvert/internal/events"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/lb/lbview"
 	"culvert/internal/reason"
@@ -28,38 +33,74 @@ import (
 type Source struct {
 	// Name is that of the data plane.
 	Name string
-	// Keys writes the keys of a SCION router as 'culvert key list -j' does.
-	Keys func(name string, out io.Writer) error
 	// Metrics serves the process's metrics.
 	Metrics http.Handler
 	// LogError logs what is a mistake of culvert's own.
 	LogError func(message string, fields ...any)
+	// LogChange logs what a verb has done, and who has asked for it.
+	LogChange func(verb, done, by string)
+	// Events has what happens.
+	Events *events.Hub
+	// LogCapture logs that a capture begins or ends, and by whom. err is why it has ended, nil if the client has ended it.
+	LogCapture func(text, by string, err error)
+	// Changing is held while a change is carried out.
+	Changing sync.Locker
+	// Reload reads the configuration again, as somebody has asked for.
+	Reload func(ctx context.Context, q Reload, by string) (*Reloaded, error)
 }
 
 // Path is a path that has an answer.
 type Path struct {
 	// Path is the path of the URL.
 	Path string
+	// Method is "" for GET.
+	Method string
 	// What says in a line what the answer is.
 	What string
 	// Verb is the command line that prints the same, "" if there is none. The data plane stands for NAME.
 	Verb string
 	// Kind is what the data plane has to be so that there is an answer, "" if it does not matter.
 	Kind string
+	// Request has the type of the request, nil if there is none.
+	Request any
 	// Answer has the type of the answer. Nil is for text.
 	Answer any
+	// Content is the type of an answer that does not end by itself, "" for others.
+	Content string
 	// Parameters may be in the URL's query.
 	Parameters []Parameter
 	// write writes the answer. Those that are fixed are made beside others.
 	write func(s *Source, q url.Values, out io.Writer) error
 	fixed bool
+	// change is the verb that changes something.
+	change edit.Verb
 }
 
-// Parameter is a whole number in the query of a URL.
+// Parameter is a parameter in the query of a URL.
 type Parameter struct {
-	Name, What         string
+	Name, What string
+	// Kind is numberKind or another one.
+	Kind string
+	// Least, Most and Usual are those of a number.
 	Least, Most, Usual int
 }
+
+// Kinds of parameters.
+const (
+	numberKind = ""
+	textKind   = "text"
+	flagKind   = "flag" // true or false
+	listKind   = "list" // of texts, each with the name
+)
+
+// IsFlag, IsText and IsList tell of what kind a parameter is.
+func (p Parameter) IsFlag() bool { return p.Kind == flagKind }
+
+// IsText tells whether it is a text.
+func (p Parameter) IsText() bool { return p.Kind == textKind }
+
+// IsList tells whether it is a list of texts.
+func (p Parameter) IsList() bool { return p.Kind == listKind }
 
 // Numbers of flows in an answer.
 const (
@@ -76,11 +117,13 @@ const listPath = "/v1/"
 // flowsParameter is how many flows an answer has at most.
 var flowsParameter = Parameter{Name: "n", What: "List so many flows at most.", Least: 1, Most: mostFlows, Usual: usualFlows}
 
-// Paths returns all paths, sorted.
+// Paths returns the paths that show something, sorted.
 func Paths() []Path {
 	return []Path{
 		{Path: MetricsPath, What: "the process's metrics, in Prometheus's text format"},
-		{Path: listPath, What: "these paths", Answer: List{}, fixed: true, write: writeList},
+		{Path: listPath, What: "the paths of this socket", Answer: List{}, fixed: true},
+		{Path: EventsPath, What: "what happens from now on, a line of JSON for each event; it ends when the client does", Answer: events.Event{},
+			Content: "application/x-ndjson"},
 		{Path: "/v1/filter", What: "the packet filter: rules, counters, sets", Verb: "culvert filter list --on NAME -j", Answer: filterview.Report{},
 			write: func(s *Source, _ url.Values, out io.Writer) error { return filterview.List(s.Name, true, out) }},
 		{Path: "/v1/filter/sets", What: "the filter's sets", Verb: "culvert filter set list --on NAME -j", Answer: filterview.SetList{},
@@ -97,7 +140,7 @@ func Paths() []Path {
 				return routeview.WriteStats(s.Name, true, false, out)
 			}},
 		{Path: "/v1/scion/keys", What: "IDs and times of the forwarding keys, not the keys", Verb: "culvert key list --on NAME -j", Kind: "SCION router",
-			Answer: []scionplane.KeyInfo{}, write: func(s *Source, _ url.Values, out io.Writer) error { return s.Keys(s.Name, out) }},
+			Answer: []scionplane.KeyInfo{}, write: func(s *Source, _ url.Values, out io.Writer) error { return edit.ListKeys(s.Name, true, out) }},
 		{Path: "/v1/status", What: "what is attached, and what it has counted", Verb: "culvert status --on NAME -j", Answer: status.Report{},
 			write: func(s *Source, _ url.Values, out io.Writer) error {
 				return status.Show(out, status.Options{Router: s.Name, JSON: true})
@@ -115,16 +158,19 @@ type List struct {
 // Listed is a path in a List.
 type Listed struct {
 	Path string `json:"path"`
+	// Method is left out for GET.
+	Method string `json:"method,omitempty"`
 	// What says in a line what the answer is.
 	What string `json:"what"`
 	// Verb is the command line that prints the same, left out if there is none.
 	Verb string `json:"verb,omitempty"`
 }
 
-func writeList(s *Source, _ url.Values, out io.Writer) error {
+// list returns the list of paths.
+func (h *server) list(out io.Writer) error {
 	list := List{Paths: []Listed{}}
-	for _, p := range Paths() {
-		list.Paths = append(list.Paths, Listed{p.Path, p.What, strings.ReplaceAll(p.Verb, "NAME", s.Name)})
+	for _, p := range h.order {
+		list.Paths = append(list.Paths, Listed{p.Path, p.Method, p.What, strings.ReplaceAll(p.Verb, "NAME", h.source.Name)})
 	}
 	return json.NewEncoder(out).Encode(list)
 }
@@ -180,6 +226,20 @@ func (p Parameter) value(q url.Values) (int, error) {
 	return n, nil
 }
 
+// check refuses a value that the parameter cannot have.
+func (p Parameter) check(q url.Values) error {
+	switch value := q.Get(p.Name); p.Kind {
+	case numberKind:
+		_, err := p.value(q)
+		return err
+	case flagKind:
+		if q.Has(p.Name) && value != "true" && value != "false" {
+			return &requestError{fmt.Sprintf("%s=%.100s: use true or false", p.Name, value)}
+		}
+	}
+	return nil
+}
+
 // query returns the parameters of a request. Those that the path does not have are an error, and so are two of one name.
 func (p Path) query(u *url.URL) (url.Values, error) {
 	q, err := url.ParseQuery(u.RawQuery)
@@ -190,12 +250,12 @@ func (p Path) query(u *url.URL) (url.Values, error) {
 		switch {
 		case !slices.ContainsFunc(p.Parameters, func(known Parameter) bool { return known.Name == name }):
 			return nil, &requestError{fmt.Sprintf("%s has no parameter %s", p.Path, name)}
-		case len(values) > 1:
+		case len(values) > 1 && !slices.ContainsFunc(p.Parameters, func(known Parameter) bool { return known.Name == name && known.Kind == listKind }):
 			return nil, &requestError{fmt.Sprintf("%s is given %d times", name, len(values))}
 		}
 	}
 	for _, known := range p.Parameters {
-		if _, err := known.value(q); err != nil {
+		if err := known.check(q); err != nil {
 			return nil, err
 		}
 	}

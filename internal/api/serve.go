@@ -14,8 +14,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
-
-	"culvert/internal/show/planes"
 )
 
 // MostConnections is how many connections are to be served at a time.
@@ -30,16 +28,18 @@ var sendTime = 5 * time.Second
 // makeTime is how long a client waits for its answer to be made, with those before it. It is a variable for tests.
 var makeTime = 10 * time.Second
 
-// Error is the answer to a request that has no other.
-type Error struct {
-	// Error says in one line what is wrong.
-	Error string `json:"error"`
-}
+// NoPath is what an answer says of a path that there is not.
+const NoPath = "is no path here"
 
 // server is a handler of requests.
 type server struct {
 	source *Source
 	paths  map[string]Path
+	order  []Path
+	// changes tells whether there are paths that change something.
+	changes bool
+	// streams bounds how many clients read events.
+	streams chan struct{}
 	// turn is held while an answer is made: one at a time, so that clients cannot keep more than one CPU busy.
 	turn chan struct{}
 }
@@ -48,38 +48,71 @@ type server struct {
 func Handler(s *Source) http.Handler { return newServer(s, Paths()) }
 
 func newServer(s *Source, paths []Path) *server {
-	h := &server{source: s, paths: make(map[string]Path), turn: make(chan struct{}, 1)}
+	h := &server{source: s, paths: make(map[string]Path), order: paths, turn: make(chan struct{}, 1), streams: make(chan struct{}, mostStreams)}
 	for _, p := range paths {
 		h.paths[p.Path] = p
+		h.changes = h.changes || p.Method != ""
 	}
 	return h
 }
 
 // ServeHTTP implements http.Handler.
 func (h *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The time in which a request has to arrive would end the context of one that has arrived.
+	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, fmt.Sprintf("%.20q: this socket only shows: use GET or HEAD", r.Method))
+		refuse(w, http.StatusMethodNotAllowed, Error{Error: fmt.Sprintf("%.20q: %s: use GET or HEAD", r.Method, h.only(r.URL.Path))})
 		return
 	}
 	p, ok := h.paths[r.URL.Path]
 	if !ok {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("%.100q is no path here: %s lists them", r.URL.Path, listPath))
+		refuse(w, http.StatusNotFound, Error{Error: fmt.Sprintf("%.100q %s: %s lists them", r.URL.Path, NoPath, listPath)})
 		return
 	}
 	q, err := p.query(r.URL)
 	if err != nil {
-		refuse(w, statusOf(err), err.Error())
+		refuseFor(w, err)
+		return
+	}
+	if p.Content != "" {
+		h.follow(w, r, p, q)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), makeTime)
 	defer cancel()
 	a, err := h.answer(ctx, r, p, q)
 	if err != nil {
-		refuse(w, statusOf(err), err.Error())
+		refuseFor(w, err)
 		return
 	}
 	send(w, a.status, a.kind, a.text.Bytes())
+}
+
+// follow writes an answer that does not end by itself.
+func (h *server) follow(w http.ResponseWriter, r *http.Request, p Path, q url.Values) {
+	switch {
+	case r.Method == http.MethodHead:
+		w.Header().Set("Content-Type", p.Content)
+		w.WriteHeader(http.StatusOK)
+	case p.Path == EventsPath:
+		h.events(r.Context(), w)
+	case p.Path == CapturePath:
+		h.capture(r.Context(), w, q, r.RemoteAddr)
+	}
+}
+
+// only says why a path takes no other method.
+func (h *server) only(path string) string {
+	switch _, ok := h.paths[path]; {
+	case !h.changes:
+		return "this socket only shows"
+	case !ok:
+		return fmt.Sprintf("%.100q changes nothing", path)
+	}
+	return path + " only shows"
 }
 
 // answer is an answer that has been made. It is bounded.
@@ -140,11 +173,16 @@ func (h *server) write(r *http.Request, p Path, q url.Values) (a *answer, err er
 			a, err = nil, errors.New("a mistake in culvert: its log has more")
 		}
 	}()
-	if p.write == nil {
+	if p.Path == MetricsPath {
 		return h.metrics(r)
 	}
 	all := new(answer)
-	if err := p.write(h.source, q, all); err != nil {
+	if p.Path == listPath {
+		err = h.list(all)
+	} else {
+		err = p.write(h.source, q, all)
+	}
+	if err != nil {
 		return nil, err
 	}
 	a = &answer{status: http.StatusOK, kind: "application/json"}
@@ -193,26 +231,18 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// statusOf returns the status of an answer that is an error.
-func statusOf(err error) int {
-	var absent *planes.AbsentError
-	switch {
-	case isRequestError(err):
-		return http.StatusBadRequest
-	case errors.As(err, &absent):
-		return http.StatusNotFound
-	case errors.Is(err, errBusy), errors.Is(err, errSlow):
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
-}
-
-func refuse(w http.ResponseWriter, status int, text string) {
-	b, err := json.Marshal(Error{text})
-	if err != nil { // a string has none
+// refuse answers a request with an error.
+func refuse(w http.ResponseWriter, status int, answer Error) {
+	b, err := json.Marshal(answer)
+	if err != nil { // texts and numbers have none
 		return
 	}
 	send(w, status, "application/json", append(b, '\n'))
+}
+
+func refuseFor(w http.ResponseWriter, err error) {
+	status, answer := refusal(err)
+	refuse(w, status, answer)
 }
 
 // send writes an answer. A client that reads too slowly gets a part of it.

@@ -202,7 +202,15 @@ func TestMetrics(t *testing.T) {
 func TestPathsAreSorted(t *testing.T) {
 	before := ""
 	for _, p := range Paths() {
-		if p.Path <= before || p.What == "" || (p.write == nil) != (p.Path == MetricsPath) || (p.Answer == nil) != (p.Path == MetricsPath) {
+		own := p.Path == MetricsPath || p.Path == listPath || p.Content != ""
+		if p.Path <= before || p.What == "" || (p.write == nil) != own || (p.Answer == nil) != (p.Path == MetricsPath) || p.Method != "" {
+			t.Errorf("%+v behind %s", p, before)
+		}
+		before = p.Path
+	}
+	before = ""
+	for _, p := range Changes() {
+		if p.Path <= before || p.What == "" || p.Request == nil || p.Answer == nil || p.Method == "" || p.Verb == "" {
 			t.Errorf("%+v behind %s", p, before)
 		}
 		before = p.Path

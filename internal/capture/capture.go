@@ -54,7 +54,14 @@ type Options struct {
 	Trace bool
 
 	Stdout, Stderr io.Writer
+	// Begun is called when the capture has begun. It may be nil.
+	Begun func()
+	// Served says that a process captures beside other work.
+	Served bool
 }
+
+// ErrBusy says that somebody else captures on the data plane.
+var ErrBusy = captureplane.ErrBusy
 
 // check returns a usage error for what no data plane can do.
 func (o *Options) check() error {
@@ -143,7 +150,12 @@ func Run(ctx context.Context, o Options) error {
 			return fmt.Errorf("capturing on %s: there is no such interface in this network namespace", name)
 		}
 	}
-	signal.Ignore(syscall.SIGPIPE) // a reader that goes away must not end the process before the programs are as before
+	if o.Stderr == nil {
+		o.Stderr = io.Discard
+	}
+	if !o.Served {
+		signal.Ignore(syscall.SIGPIPE) // a reader that goes away must not end the process before the programs are as before
+	}
 	to, err := o.open()
 	if err != nil {
 		return err
@@ -157,6 +169,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		to.drop()
 		return err
+	}
+	if o.Begun != nil {
+		o.Begun()
 	}
 	fmt.Fprintf(o.Stderr, "culvert: capturing on %s, up to %d bytes of each frame: end it with Ctrl-C\n", inst.Name(), o.Snap)
 	shown, err := 0, to.begin()

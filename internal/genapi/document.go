@@ -31,6 +31,8 @@ type (
 		Info       info   `json:"info"`
 		Paths      object `json:"paths"`
 		Components object `json:"components"`
+		// Verbs has a schema for each verb with -j.
+		Verbs object `json:"x-culvert-verbs"`
 	}
 	info struct {
 		Title       string `json:"title"`
@@ -42,15 +44,36 @@ type (
 	object map[string]any
 )
 
-const description = `What a data plane of culvert does, over HTTP on the Unix socket /run/culvert/NAME.show.sock. Nothing can be changed here.
-Answers are those of the verbs with -j. Later versions add members and never rename or remove them.`
+const description = `What a data plane of culvert does, over HTTP on Unix sockets. /run/culvert/NAME.show.sock, for members of the group culvert, only
+shows: it has the paths with GET but for /v1/capture. /run/culvert/NAME.sock, for root, has all paths. Answers are those of the verbs
+with -j. What verbs without a path print with -j is below x-culvert-verbs. Later versions add members and never rename or remove them.`
 
-// failed are the answers that are errors. Only a path that needs a stage has the one of status 404.
-var failed = []struct{ status, name, what string }{
-	{"400", "wrong", "The query of the URL is wrong."},
+// failure is an answer that is an error.
+type failure struct{ status, name, what string }
+
+// failed are the answers of paths that show something. Only a path that needs a stage has the one of status 404.
+var failed = []failure{
+	{"400", "wrong", "The query of the URL, or the request, is wrong."},
 	{"404", "absent", "The data plane does not have this stage."},
 	{"500", "failed", "It cannot be read, or is too large."},
 	{"503", "busy", "It takes too long: try again later."},
+}
+
+// Capturing is refused as changes are.
+func capturing(p api.Path) []failure {
+	if p.Path != api.CapturePath {
+		return nil
+	}
+	return []failure{{"409", "conflict", ""}, {"422", "refused", ""}}
+}
+
+// refused are further answers of paths that change something. Nothing is changed then.
+var refused = []failure{
+	{"408", "slow", "The request does not go on."},
+	{"409", "conflict", "Another reload is under way, or somebody else captures."},
+	{"413", "large", "The request is too long."},
+	{"415", "kind", "The request is no JSON."},
+	{"422", "refused", "What runs, or the file, is against it."},
 }
 
 // document returns the document. Comments are read from the sources below top.
@@ -60,20 +83,28 @@ func document(top string) ([]byte, error) {
 		return nil, err
 	}
 	paths := object{}
-	for _, p := range api.Paths() {
+	for _, p := range append(api.Paths(), append(api.Controls(), api.Changes()...)...) {
 		operation, err := s.operation(p)
 		if err != nil {
 			return nil, fmt.Errorf("path %s: %w", p.Path, err)
 		}
-		paths[p.Path] = object{"get": operation}
+		method := "get"
+		if p.Method != "" {
+			method = strings.ToLower(p.Method)
+		}
+		paths[p.Path] = object{method: operation}
 	}
-	failure, err := s.add(api.Error{})
+	schema, err := s.add(api.Error{})
 	if err != nil {
 		return nil, err
 	}
 	failures := object{}
-	for _, f := range failed {
-		failures[f.name] = object{"description": f.what, "content": object{"application/json": object{"schema": failure}}}
+	for _, f := range append(failed, refused...) {
+		failures[f.name] = object{"description": f.what, "content": object{"application/json": object{"schema": schema}}}
+	}
+	verbs, err := s.verbs()
+	if err != nil {
+		return nil, err
 	}
 	b, err := json.Marshal(openAPI{
 		OpenAPI: "3.1.1",
@@ -83,6 +114,7 @@ func document(top string) ([]byte, error) {
 		},
 		Paths:      paths,
 		Components: object{"responses": failures, "schemas": s.all},
+		Verbs:      verbs,
 	})
 	if err != nil {
 		return nil, err
@@ -198,7 +230,13 @@ func (s *schemas) operation(p api.Path) (object, error) {
 		if err != nil {
 			return nil, err
 		}
-		content = object{"application/json": object{"schema": schema}}
+		kind := "application/json"
+		if p.Content != "" {
+			kind = p.Content
+		}
+		content = object{kind: object{"schema": schema}}
+	} else if p.Content != "" {
+		content = object{p.Content: object{"schema": object{"type": "string", "format": "binary"}}}
 	}
 	responses := object{"200": object{"description": p.What, "content": content}}
 	for _, f := range failed {
@@ -207,15 +245,36 @@ func (s *schemas) operation(p api.Path) (object, error) {
 		}
 	}
 	o := object{"summary": p.What, "operationId": operationID(p.Path), "responses": responses}
+	if p.Request != nil {
+		schema, err := s.add(p.Request)
+		if err != nil {
+			return nil, err
+		}
+		o["requestBody"] = object{"content": object{"application/json": object{"schema": schema}}}
+		for _, f := range refused {
+			if f.status != "409" || p.Kind == "" && p.Path == "/v1/reload" {
+				responses[f.status] = object{"$ref": "#/components/responses/" + f.name}
+			}
+		}
+	}
 	if p.Verb != "" {
 		o["description"] = "The same as `" + p.Verb + "`."
 	}
+	for _, f := range capturing(p) {
+		responses[f.status] = object{"$ref": "#/components/responses/" + f.name}
+	}
 	var parameters []object
 	for _, q := range p.Parameters {
-		parameters = append(parameters, object{
-			"name": q.Name, "in": "query", "description": q.What,
-			"schema": object{"type": "integer", "minimum": q.Least, "maximum": q.Most, "default": q.Usual},
-		})
+		schema := object{"type": "integer", "minimum": q.Least, "maximum": q.Most, "default": q.Usual}
+		switch {
+		case q.IsText():
+			schema = object{"type": "string"}
+		case q.IsFlag():
+			schema = object{"type": "boolean", "default": false}
+		case q.IsList():
+			schema = object{"type": "array", "items": object{"type": "string"}}
+		}
+		parameters = append(parameters, object{"name": q.Name, "in": "query", "description": q.What, "schema": schema})
 	}
 	if parameters != nil {
 		o["parameters"] = parameters

@@ -24,6 +24,8 @@ const (
 	maxHeaderBytes = 64 << 10
 
 	maxLocalHeaderBytes = 8 << 10
+	// endTimeout is how long requests may take that are being carried out at the end.
+	endTimeout = 10 * time.Second
 )
 
 // requestTimeout is how long a request may take to arrive, header and body together. It is a variable for tests.
@@ -59,6 +61,30 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, what string) err
 // ServeFew is Serve for programs of the same machine, which are never slow for a good reason. At most so many connections are
 // served at a time, each for one request, so that they leave each other the place. The others wait in the kernel.
 func ServeFew(ctx context.Context, l net.Listener, most int, h http.Handler, what string) error {
+	return serve(ctx, netutil.LimitListener(l, most), what, few(h))
+}
+
+// ServeControl is ServeFew, but when ctx ends, requests that are being carried out are answered. Their contexts
+// end with ctx.
+func ServeControl(ctx context.Context, l net.Listener, most int, h http.Handler, what string) error {
+	server, ended := few(h), make(chan struct{})
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	go func() {
+		defer close(ended)
+		<-ctx.Done()
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_ = server.Shutdown(bounded)
+		_ = server.Close()
+	}()
+	err := serve(context.WithoutCancel(ctx), netutil.LimitListener(l, most), what, server)
+	if err == nil {
+		<-ended
+	}
+	return err
+}
+
+func few(h http.Handler) *http.Server {
 	server := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: localTimeout,
@@ -68,7 +94,7 @@ func ServeFew(ctx context.Context, l net.Listener, most int, h http.Handler, wha
 		ErrorLog:          log.New(io.Discard, "", 0), // any client could fill the log
 	}
 	server.SetKeepAlivesEnabled(false)
-	return serve(ctx, netutil.LimitListener(l, most), what, server)
+	return server
 }
 
 func serve(ctx context.Context, l net.Listener, what string, server *http.Server) error {

@@ -133,7 +133,7 @@ func checkLBState(t *testing.T, l *Lab) {
 	if err := WriteList(&list, true); err != nil {
 		t.Fatal(err)
 	}
-	var all []listEntry
+	var all []Listed
 	if err := json.Unmarshal(list.Bytes(), &all); err != nil {
 		t.Fatal(err)
 	}

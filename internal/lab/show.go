@@ -12,15 +12,17 @@ import (
 	"culvert/internal/show/text"
 )
 
-// listEntry is what 'culvert lab list -j' prints for a lab: its state, and which of
+// Listed is what 'culvert lab list -j' prints for a lab: its state, and which of
 // its processes run.
-type listEntry struct {
+type Listed struct {
 	*Lab
-	Processes []listedProcess `json:"processes"`
+	Processes []ListedProcess `json:"processes"`
 }
 
-type listedProcess struct {
+// ListedProcess is a process of a lab.
+type ListedProcess struct {
 	Process
+	// Alive tells whether it runs.
 	Alive bool `json:"alive"`
 }
 
@@ -31,11 +33,11 @@ func WriteList(w io.Writer, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		list := make([]listEntry, 0, len(labs))
+		list := make([]Listed, 0, len(labs))
 		for _, l := range labs {
-			entry := listEntry{Lab: l, Processes: []listedProcess{}}
+			entry := Listed{Lab: l, Processes: []ListedProcess{}}
 			for _, p := range l.Processes {
-				entry.Processes = append(entry.Processes, listedProcess{p, p.Alive()})
+				entry.Processes = append(entry.Processes, ListedProcess{p, p.Alive()})
 			}
 			list = append(list, entry)
 		}

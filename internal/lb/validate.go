@@ -181,7 +181,7 @@ func (v *VIP) check() (part string, err error) {
 	case v.IDConfig > 0 && v.ServerID == 0:
 		return PartConfig, errors.New("quic_config goes with quic_server_id")
 	}
-	if err := checkVLANs(v.VLANs); err != nil {
+	if err := CheckVLANs(v.VLANs); err != nil {
 		return PartVLANs, err
 	}
 	if v.Check == nil {

@@ -27,7 +27,7 @@ func ParseVLANs(text string) ([]uint16, error) {
 		}
 		ids = append(ids, uint16(id))
 	}
-	return ids, checkVLANs(ids)
+	return ids, CheckVLANs(ids)
 }
 
 // VLANWords returns VLANs as ParseVLANs reads them, "" for none.
@@ -39,7 +39,8 @@ func VLANWords(ids []uint16) string {
 	return strings.Join(words, ",")
 }
 
-func checkVLANs(ids []uint16) error {
+// CheckVLANs refuses what no list of VLANs has.
+func CheckVLANs(ids []uint16) error {
 	if len(ids) > lbplane.MaxVLANs {
 		return fmt.Errorf("%d VLANs: use %d at most", len(ids), lbplane.MaxVLANs)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/api"
 	"culvert/internal/config"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/trust"
@@ -29,7 +30,7 @@ import (
 type Which struct{ On, File string }
 
 // Reload asks a process to read its configuration again. An error with several lines is a config.Errors.
-func Reload(ctx context.Context, which Which, r Request) (*Reloaded, error) {
+func Reload(ctx context.Context, which Which, r Request) (*api.Reloaded, error) {
 	path, err := find(ctx, which)
 	if err != nil {
 		return nil, err
@@ -38,7 +39,7 @@ func Reload(ctx context.Context, which Which, r Request) (*Reloaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := new(Reloaded)
+	answer := new(api.Reloaded)
 	if err := asked(ctx, path, http.MethodPost, reloadPath, answerTime, body, answer); err != nil {
 		return nil, err
 	}
@@ -173,7 +174,7 @@ func asked(ctx context.Context, path, method, to string, within time.Duration, b
 		case errors.As(err, &op):
 			err = op.Err
 		case errors.As(err, &timeout) && timeout.Timeout():
-			err = fmt.Errorf("no answer in %v: see its log", within)
+			err = &lateError{within}
 		}
 		return fmt.Errorf("asking the process at %s: %w", path, err)
 	}
@@ -185,13 +186,33 @@ func asked(ctx context.Context, path, method, to string, within time.Duration, b
 	if response.StatusCode == http.StatusOK {
 		return json.Unmarshal(text, answer)
 	}
-	var r refusal
-	if json.Unmarshal(text, &r) != nil || len(r.Errors) == 0 {
-		return fmt.Errorf("the process at %s answered %s", path, response.Status)
+	return answered(path, response, text)
+}
+
+// lateError says that a process has not answered in time.
+type lateError struct{ within time.Duration }
+
+func (e *lateError) Error() string { return fmt.Sprintf("no answer in %v: see its log", e.within) }
+
+// answered returns the error that a process has answered.
+func answered(path string, response *http.Response, text []byte) error {
+	var r api.Error
+	if json.Unmarshal(text, &r) != nil || len(r.Errors) == 0 && r.Error == "" {
+		return &refusedError{response.StatusCode, false, fmt.Errorf("the process at %s answered %s", path, response.Status)}
+	}
+	if len(r.Errors) == 0 {
+		return &refusedError{response.StatusCode, true, errors.New(r.Error)}
 	}
 	var errs config.Errors
 	for _, e := range r.Errors {
-		errs.Add(e.err())
+		errs.Add(placed(e))
 	}
 	return errs.Err()
+}
+
+// refusedError is an error that a process has answered, with its status.
+type refusedError struct {
+	status int
+	json   bool // whether it is of the interface for programs
+	error
 }

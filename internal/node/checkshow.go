@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"culvert/internal/api"
 	"culvert/internal/config"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
@@ -82,17 +83,18 @@ func orNone(on []string) string {
 	return strings.Join(on, ", ")
 }
 
-// checkedStage is a stage that the file turns on.
-type checkedStage struct {
-	Stage  string         `json:"stage"`
+// CheckedStage is a stage that the file turns on.
+type CheckedStage struct {
+	Stage string `json:"stage"`
+	// Counts is how many of each thing it has.
 	Counts map[string]int `json:"counts"`
 
 	text string
 }
 
 // stages returns the stages that the file turns on, with counts of what they have. Zeros are left out of the text.
-func (c *Checked) stages() []checkedStage {
-	all := []checkedStage{}
+func (c *Checked) stages() []CheckedStage {
+	all := []CheckedStage{}
 	if c.file.Node == nil {
 		return all
 	}
@@ -100,7 +102,7 @@ func (c *Checked) stages() []checkedStage {
 		if !has(c.file.Node, s) {
 			continue
 		}
-		one := checkedStage{Stage: s.Name(), Counts: make(map[string]int)}
+		one := CheckedStage{Stage: s.Name(), Counts: make(map[string]int)}
 		var words []string
 		for _, p := range c.plans {
 			counter, ok := p.(stage.Summarizer)
@@ -132,17 +134,8 @@ func count(n stage.Count) string {
 	return text.Grouped(uint64(n.N)) + " " + noun
 }
 
-// checkedError is an error in JSON. Line and Column are left out for an error about a file as a whole, and File for one about the
-// host.
-type checkedError struct {
-	File   string `json:"file,omitempty"`
-	Line   int    `json:"line,omitempty"`
-	Column int    `json:"column,omitempty"`
-	Error  string `json:"error"`
-}
-
-// err returns the error that e was made of, as far as e tells.
-func (e checkedError) err() error {
+// placed returns the error that e was made of, as far as e tells.
+func placed(e api.Place) error {
 	err := errors.New(e.Error)
 	switch {
 	case e.Line > 0:
@@ -153,15 +146,15 @@ func (e checkedError) err() error {
 	return err
 }
 
-func checkedErrors(all []error) []checkedError {
-	list := []checkedError{}
+func checkedErrors(all []error) []api.Place {
+	list := []api.Place{}
 	for _, err := range all {
-		one := checkedError{Error: err.Error()}
+		one := api.Place{Error: err.Error()}
 		var at *config.Error
 		var unread *config.ReadError
 		switch {
 		case errors.As(err, &at):
-			one = checkedError{File: at.File, Line: at.Line, Column: at.Column, Error: at.Err.Error()}
+			one = api.Place{File: at.File, Line: at.Line, Column: at.Column, Error: at.Err.Error()}
 		case errors.As(err, &unread):
 			one.File = unread.Path
 		}
@@ -170,19 +163,27 @@ func checkedErrors(all []error) []checkedError {
 	return list
 }
 
-func (c *Checked) json() any {
-	j := struct {
-		OK         bool           `json:"ok"`
-		File       string         `json:"file"`
-		Files      []string       `json:"files"`
-		Name       string         `json:"name"`
-		Mode       string         `json:"mode"`
-		Interfaces []string       `json:"interfaces"`
-		Stages     []checkedStage `json:"stages"`
-		Errors     []checkedError `json:"errors"`
-		Notes      []checkedError `json:"notes"`
-		Unchecked  []checkedError `json:"unchecked"`
-	}{
+// CheckAnswer is the output of 'culvert check -j'.
+type CheckAnswer struct {
+	// OK tells whether there are no errors.
+	OK bool `json:"ok"`
+	// File is the configuration, and Files has it with its drop-ins.
+	File  string   `json:"file"`
+	Files []string `json:"files"`
+	// Name is that of the data plane.
+	Name       string         `json:"name"`
+	Mode       string         `json:"mode"`
+	Interfaces []string       `json:"interfaces"`
+	Stages     []CheckedStage `json:"stages"`
+	Errors     []api.Place    `json:"errors"`
+	// Notes keep nothing from working.
+	Notes []api.Place `json:"notes"`
+	// Unchecked says what could not be looked at.
+	Unchecked []api.Place `json:"unchecked"`
+}
+
+func (c *Checked) json() CheckAnswer {
+	j := CheckAnswer{
 		OK: len(c.Errors()) == 0, File: c.file.Path, Files: []string{}, Name: c.name, Interfaces: append([]string{}, c.on...),
 		Stages: c.stages(), Errors: checkedErrors(c.Errors()), Notes: checkedErrors(c.Notes), Unchecked: checkedErrors(c.Unchecked),
 	}

@@ -15,11 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"culvert/internal/api"
 	"culvert/internal/config"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/trust"
 	"culvert/internal/host/unixsock"
 	"culvert/internal/httpserve"
+	"culvert/internal/show/usage"
 )
 
 // Request asks a process to read its configuration again.
@@ -30,25 +32,8 @@ type Request struct {
 	Confirm time.Duration `json:"confirm,omitempty"`
 	// Keep keeps the configuration of a reload with Confirm, and does nothing else.
 	Keep bool `json:"keep,omitempty"`
-}
 
-// Reloaded is the answer to a request that was not refused.
-type Reloaded struct {
-	// Name is that of the data plane, and File the path of the configuration.
-	Name string `json:"name"`
-	File string `json:"file"`
-	// DryRun says that nothing was changed.
-	DryRun bool `json:"dry_run"`
-	// Changes has a line for each thing that differs from what was in force.
-	Changes []string `json:"changes"`
-	// Notes keep nothing from working.
-	Notes []string `json:"notes"`
-	// NewProgram tells whether a new program was loaded. Otherwise the maps of the one that runs were changed.
-	NewProgram bool `json:"new_program"`
-	// Until is when the former configuration comes back unless this one is kept.
-	Until *time.Time `json:"until,omitempty"`
-	// Milliseconds is how long the reload took.
-	Milliseconds int64 `json:"milliseconds"`
+	by string // who asks
 }
 
 // Serving says what a process serves.
@@ -61,7 +46,7 @@ type Serving struct {
 
 // refusal is the answer to a request that was refused.
 type refusal struct {
-	Errors []checkedError `json:"errors"`
+	Errors []api.Place `json:"errors"`
 }
 
 func refused(err error) refusal {
@@ -76,12 +61,12 @@ func refused(err error) refusal {
 type call struct {
 	request Request
 	done    chan struct{}
-	result  *Reloaded
+	result  *api.Reloaded
 	err     error
 }
 
 // answer ends a call.
-func (c *call) answer(r *Reloaded, err error) {
+func (c *call) answer(r *api.Reloaded, err error) {
 	c.result, c.err = r, err
 	close(c.done)
 }
@@ -113,7 +98,7 @@ const (
 )
 
 // serveControl answers requests on the control socket until ctx ends. A process without it works, and says so.
-func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
+func (p *process) serveControl(ending context.Context) *sync.WaitGroup {
 	var work sync.WaitGroup
 	here, err := pins.Here()
 	if err != nil {
@@ -126,61 +111,123 @@ func (p *process) serveControl(ctx context.Context) *sync.WaitGroup {
 		p.log.Warn("'culvert reload' does not find this process; SIGHUP has it read its configuration again", "err", err)
 		return &work
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+servingPath, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, serving) })
+	source := p.source()
 	busy := make(chan struct{}, 1)
-	mux.HandleFunc("POST "+reloadPath, func(w http.ResponseWriter, r *http.Request) {
-		var request Request
-		decode := json.NewDecoder(r.Body)
-		decode.DisallowUnknownFields()
-		if err := decode.Decode(&request); err != nil {
-			writeJSON(w, http.StatusBadRequest, refused(fmt.Errorf("reading the request: %w", err)))
-			return
-		}
-		// Only the client bounds how long a reload takes.
-		if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
-			writeJSON(w, http.StatusInternalServerError, refused(fmt.Errorf("waiting for the reload: %w", err)))
-			return
-		}
+	reload := func(r Request) (*api.Reloaded, error) {
 		select {
 		case busy <- struct{}{}:
 			defer func() { <-busy }()
+			return p.ask(ending, r)
 		default:
-			writeJSON(w, http.StatusConflict, refused(errors.New("another reload is under way: try again when it has ended")))
-			return
+			return nil, errReloading
 		}
-		p.ask(ctx, w, request)
+	}
+	source.Reload = func(_ context.Context, q api.Reload, by string) (*api.Reloaded, error) {
+		r, err := requested(q)
+		if err != nil {
+			return nil, err
+		}
+		r.by = by
+		answer, err := reload(r)
+		if err != nil {
+			return nil, refusedReload(err)
+		}
+		return answer, nil
+	}
+	all := api.NewControl(source)
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == servingPath && r.Method == http.MethodGet:
+			writeJSON(w, http.StatusOK, serving)
+		case r.URL.Path == reloadPath && r.Method == http.MethodPost:
+			p.answerReload(w, r, reload)
+		default:
+			all.ServeHTTP(w, r)
+		}
 	})
 	work.Go(func() {
 		defer l.Remove()
-		if err := httpserve.Serve(ctx, l, mux, "control"); err != nil {
+		defer all.Wait()
+		if err := httpserve.ServeControl(ending, l, api.MostControls, h, "control"); err != nil {
 			p.fail(err)
 		}
 	})
 	return &work
 }
 
-// ask passes a request to the goroutine of run and writes its answer.
-func (p *process) ask(ctx context.Context, w http.ResponseWriter, request Request) {
+var errReloading = errors.New("another reload is under way: try again when it has ended")
+
+// errEnding says that a request comes too late.
+var errEnding = errors.New("the process is about to end")
+
+// requested returns the request of a program.
+func requested(q api.Reload) (Request, error) {
+	r := Request{DryRun: q.DryRun, Confirm: time.Duration(q.Confirm), Keep: q.Keep}
+	switch {
+	case r.Keep && (r.DryRun || r.Confirm != 0):
+		return r, usage.Error(errors.New("keep goes alone"))
+	case r.DryRun && r.Confirm != 0:
+		return r, usage.Error(errors.New("dry_run changes nothing, so there is nothing to confirm: leave one of them out"))
+	case r.Confirm < 0:
+		return r, usage.Error(errors.New("confirm needs a time of more than 0"))
+	}
+	return r, nil
+}
+
+// refusedReload returns the answer to a reload that was refused.
+func refusedReload(err error) error {
+	status, all := statusOfReload(err), refused(err).Errors
+	answer := api.Error{Error: strings.ReplaceAll(err.Error(), "\n", "; "), Errors: all}
+	return &api.RefusedError{Status: status, Answer: answer}
+}
+
+func statusOfReload(err error) int {
+	switch {
+	case errors.Is(err, errReloading):
+		return http.StatusConflict
+	case errors.Is(err, errEnding):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// answerReload answers 'culvert reload'.
+func (p *process) answerReload(w http.ResponseWriter, r *http.Request, reload func(Request) (*api.Reloaded, error)) {
+	var request Request
+	decode := json.NewDecoder(r.Body)
+	decode.DisallowUnknownFields()
+	if err := decode.Decode(&request); err != nil {
+		writeJSON(w, http.StatusBadRequest, refused(fmt.Errorf("reading the request: %w", err)))
+		return
+	}
+	// Only the client bounds how long a reload takes.
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
+		writeJSON(w, http.StatusInternalServerError, refused(fmt.Errorf("waiting for the reload: %w", err)))
+		return
+	}
+	request.by = r.RemoteAddr
+	answer, err := reload(request)
+	if err != nil {
+		writeJSON(w, statusOfReload(err), refused(err))
+		return
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// ask passes a request to the goroutine of run and waits for its answer.
+func (p *process) ask(ctx context.Context, request Request) (*api.Reloaded, error) {
 	c := &call{request: request, done: make(chan struct{})}
-	ending := refused(errors.New("the process is about to end"))
 	select {
 	case p.calls <- c:
 	case <-ctx.Done():
-		writeJSON(w, http.StatusServiceUnavailable, ending)
-		return
+		return nil, errEnding
 	}
 	select {
 	case <-c.done:
+		return c.result, c.err
 	case <-ctx.Done():
-		writeJSON(w, http.StatusServiceUnavailable, ending)
-		return
+		return nil, errEnding
 	}
-	if c.err == nil {
-		writeJSON(w, http.StatusOK, c.result)
-		return
-	}
-	writeJSON(w, http.StatusUnprocessableEntity, refused(c.err))
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

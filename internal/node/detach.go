@@ -14,6 +14,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/decap/decapplane"
 	"culvert/internal/host/runstate"
+	"culvert/internal/scion/scionplane"
 )
 
 // Detach detaches culvert from interfaces of this network namespace, which may be ends of the load balancer's tunnels, and
@@ -97,7 +98,7 @@ const (
 
 // report writes what the process does after interfaces were detached. left are those that are still attached.
 func (p processInfo) report(i *datapath.Instance, left []string, out io.Writer) {
-	fmt.Fprintf(out, "%s is still served by a process, which %s\n", title(i), p.next(isSCION(i), left))
+	fmt.Fprintf(out, "%s is still served by a process, which %s\n", title(i), p.next(scionplane.Routes(i), left))
 }
 
 // next says what the process does next.

@@ -124,14 +124,14 @@ func DoctorRunning(o *doctor.Options) {
 	for _, inst := range all {
 		served, found[inst.Name()] = served || inst.Served(), true
 		o.Attached = append(o.Attached, inst.AttachedNow()...)
-		if isSCION(inst) || routeplane.OptionsOf(inst) != nil || lbplane.OptionsOf(inst) != nil {
+		if scionplane.Routes(inst) || routeplane.OptionsOf(inst) != nil || lbplane.OptionsOf(inst) != nil {
 			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
 		}
-		if isSCION(inst) {
+		if scionplane.Routes(inst) {
 			o.Strays = append(o.Strays, strays(inst.Name(), inst, waitSecond)...)
 			addKeys(o, inst)
 		}
-		o.Stages.SCION = o.Stages.SCION || isSCION(inst)
+		o.Stages.SCION = o.Stages.SCION || scionplane.Routes(inst)
 		o.Stages.Route = o.Stages.Route || routeplane.OptionsOf(inst) != nil
 		o.Stages.LB = o.Stages.LB || lbplane.OptionsOf(inst) != nil
 		o.Stages.Filter = true // any data plane takes filter rules
@@ -148,12 +148,12 @@ func DoctorRunning(o *doctor.Options) {
 			o.RouteEnded = o.RouteEnded || !inst.Served() && !inst.Unattended()
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
 		}
-		if !isSCION(inst) && len(inst.Workers().CPUs) > 0 {
+		if !scionplane.Routes(inst) && len(inst.Workers().CPUs) > 0 {
 			o.IdleWorkers = append(o.IdleWorkers, "data plane "+inst.Name())
 		}
 		if !inst.Served() && !inst.Unattended() {
 			o.Unserved = append(o.Unserved, doctor.Unserved{
-				Router: inst.Name(), SCION: isSCION(inst), Route: routeplane.OptionsOf(inst) != nil, LB: lbplane.OptionsOf(inst) != nil,
+				Router: inst.Name(), SCION: scionplane.Routes(inst), Route: routeplane.OptionsOf(inst) != nil, LB: lbplane.OptionsOf(inst) != nil,
 			})
 		}
 		addConfig(o, inst)

@@ -65,7 +65,7 @@ func addOutages(o *doctor.Options, inst *datapath.Instance) {
 	add := func(check, what, command string) {
 		o.Outages = append(o.Outages, doctor.Outage{Router: inst.Name(), Check: check, What: what, Command: command})
 	}
-	if router := scionplane.Of(inst); isSCION(inst) && inst.Served() {
+	if router := scionplane.Of(inst); scionplane.Routes(inst) && inst.Served() {
 		links := router.Config().Links
 		states, err := router.LinkStates()
 		if err != nil || len(states) != len(links) {

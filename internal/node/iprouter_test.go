@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"culvert/internal/datapath"
+	"culvert/internal/edit"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/testbed"
 )
@@ -32,9 +33,9 @@ func TestIPRouterAlone(t *testing.T) {
 	}
 	var out bytes.Buffer
 	for what, err := range map[string]error{
-		"add":    AddKey(name, "0", StandardInput, strings.NewReader("AAECAwQFBgcICQoLDA0ODw=="), &out),
-		"remove": RemoveKey(name, "0", true, &out),
-		"list":   ListKeys(name, true, &out),
+		"add":    Change(t.Context(), name, &edit.KeyAdd{Key: "AAECAwQFBgcICQoLDA0ODw=="}, ChangeOutput{Out: &out}),
+		"remove": Change(t.Context(), name, &edit.KeyDel{Force: true}, ChangeOutput{Out: &out}),
+		"list":   edit.ListKeys(name, true, &out),
 	} {
 		if err == nil || err.Error() != "data plane "+name+" is no SCION router: see 'culvert status'" || out.Len() > 0 {
 			t.Errorf("key %s: %v, and %q", what, err, out.String())

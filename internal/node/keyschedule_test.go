@@ -5,7 +5,6 @@ package node
 import (
 	"bytes"
 	"encoding/base64"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/doctor"
+	"culvert/internal/edit"
 )
 
 // TestAttachSchedule attaches a SCION router with a schedule of three keys and no process: two of them are loaded, and keys by hand
@@ -34,7 +34,7 @@ func TestAttachSchedule(t *testing.T) {
 		t.Errorf("attach says %q, want %q", out.String(), want)
 	}
 	out.Reset()
-	if err := ListKeys("br1", false, &out); err != nil {
+	if err := edit.ListKeys("br1", false, &out); err != nil {
 		t.Fatal(err)
 	}
 	want := regexp.MustCompile(`^key  id [0-9a-f]{16}  current  until 2038-01-01T00:00:00Z
@@ -45,18 +45,16 @@ $`)
 	if !want.MatchString(out.String()) {
 		t.Errorf("key list:\n%s", out.String())
 	}
-	file := filepath.Join(dir, "hand.key")
-	if err := os.WriteFile(file, []byte("AAECAwQFBgcICQoLDA0ODw=="), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key, to := [16]byte{0xaa}, ChangeOutput{Out: &out}
 	for what, err := range map[string]error{
-		"add": AddKey("br1", "1", file, nil, &out), "del": RemoveKey("br1", "1", false, &out), "del --force": RemoveKey("br1", "1", true, &out),
+		"add": Change(t.Context(), "br1", edit.NewKey(1, key), to), "del": Change(t.Context(), "br1", &edit.KeyDel{Index: 1}, to),
+		"del --force": Change(t.Context(), "br1", &edit.KeyDel{Index: 1, Force: true}, to),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "the keys of router br1 follow the schedule in its file") {
 			t.Errorf("key %s: %v", what, err)
 		}
 	}
-	if err := RemoveKey("br1", "0", true, &out); err == nil || !strings.HasSuffix(err.Error(), " out of [[scion.key]] there, and attach again or start the process") {
+	if err := Change(t.Context(), "br1", &edit.KeyDel{Force: true}, to); err == nil || !strings.HasSuffix(err.Error(), " out of [[scion.key]] there, and attach again or start the process") {
 		t.Errorf("key del --force: %v", err)
 	}
 	all, err := datapath.ListHere()

@@ -8,6 +8,8 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterplane"
+	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/scion/scionplane"
 )
@@ -20,7 +22,7 @@ func Routers() []string {
 }
 
 // SCIONRouters lists the IDs of the SCION routers on this machine.
-func SCIONRouters() []string { return routersThat(isSCION) }
+func SCIONRouters() []string { return routersThat(scionplane.Routes) }
 
 // IPRouters lists the names of the data planes that route IP packets.
 func IPRouters() []string {
@@ -83,12 +85,9 @@ func routersThat(fit func(*datapath.Instance) bool) []string {
 	})
 }
 
-// isSCION tells whether a data plane has a SCION router.
-func isSCION(i *datapath.Instance) bool { return len(scionplane.Of(i).Config().Links) > 0 }
-
 // title names a data plane in a message: as a router if it has a SCION router or the IP router.
 func title(i *datapath.Instance) string {
-	if isSCION(i) || routeplane.OptionsOf(i) != nil {
+	if scionplane.Routes(i) || routeplane.OptionsOf(i) != nil {
 		return "router " + i.Name()
 	}
 	return "data plane " + i.Name()
@@ -132,4 +131,55 @@ func collect(list func() ([]*datapath.Instance, error), names func(*datapath.Ins
 	}
 	slices.Sort(found)
 	return slices.Compact(found)
+}
+
+// LBDataPlanes lists the data planes of this network namespace that have a load balancer, for a shell to complete.
+func LBDataPlanes() []string {
+	return collect(datapath.ListHere, func(i *datapath.Instance) []string {
+		if lbplane.OptionsOf(i) == nil {
+			return nil
+		}
+		return []string{i.Name()}
+	})
+}
+
+// LBVIPs lists the VIPs of these data planes.
+func LBVIPs() []string {
+	return ofVIPs(func(v lb.VIP) []string { return []string{v.Service.String()} })
+}
+
+// LBBackends lists the backends of a VIP.
+func LBBackends(vip string) []string {
+	return ofVIPs(func(v lb.VIP) (names []string) {
+		if v.Service.String() == vip {
+			for _, b := range v.Backends {
+				names = append(names, b.Addr.String())
+			}
+		}
+		return names
+	})
+}
+
+// ofVIPs gathers names from all VIPs of this network namespace.
+func ofVIPs(names func(lb.VIP) []string) []string {
+	return collect(datapath.ListHere, func(i *datapath.Instance) (all []string) {
+		vips, _ := vipsOf(i) // what cannot be read is not completed
+		for _, v := range vips {
+			all = append(all, names(v)...)
+		}
+		return all
+	})
+}
+
+// vipsOf returns the VIPs of a data plane, none if it has no load balancer.
+func vipsOf(inst *datapath.Instance) ([]lb.VIP, error) {
+	if lbplane.OptionsOf(inst) == nil {
+		return nil, nil
+	}
+	p, err := lbplane.View(inst)
+	if err != nil {
+		return nil, err
+	}
+	s, err := lb.Load(p)
+	return s.VIPs, err
 }

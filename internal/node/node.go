@@ -17,11 +17,13 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/events"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/httpserve"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/scion"
+	"culvert/internal/scion/logtee"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
 )
@@ -77,7 +79,9 @@ func run(ctx context.Context, read func() (stage.File, error)) error {
 	}
 	n, level := f.Node, new(slog.LevelVar)
 	level.Set(n.Level())
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	hub := events.NewHub()
+	log := slog.New(events.Handler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}), hub))
+	logtee.Logged = hub.Message
 	if err := idleWorkers(n); err != nil {
 		log.Warn(err.Error())
 	}
@@ -97,6 +101,7 @@ func run(ctx context.Context, read func() (stage.File, error)) error {
 		logAttached(log, u.name, u.inst.Attached(), u.inst.Adopted())
 	}
 	p := newProcess(u, read, exported, log, level)
+	p.events = hub
 	p.metrics.move(n.Metrics, listener)
 	defer func() { p.up.close() }()
 	defer cancel()

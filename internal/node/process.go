@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"culvert/internal/datapath"
+	"culvert/internal/events"
 	"culvert/internal/host/pulse"
 	"culvert/internal/stage"
 )
@@ -41,7 +42,11 @@ type process struct {
 	ended  chan *server
 	failed chan error
 	calls  chan *call
-	watch  *watch
+	// changes is held by a reload, and for reading by the changes by hand that the process carries out.
+	changes sync.RWMutex
+	watch   *watch
+	// events has what log gets, for programs.
+	events *events.Hub
 	trial  *trial // nil unless a reload waits for its confirmation
 }
 
@@ -49,7 +54,7 @@ type process struct {
 func newProcess(u *up, read func() (stage.File, error), e *exported, log *slog.Logger, level *slog.LevelVar) *process {
 	p := &process{
 		read: read, exported: e, log: log, level: level, up: u, ended: make(chan *server), failed: make(chan error, 1), calls: make(chan *call),
-		watch: newWatch(log),
+		watch: newWatch(log), events: events.NewHub(),
 	}
 	p.now.Store(u)
 	p.metrics = &metricsServer{failed: p.fail, process: e, logError: log.Error}
@@ -74,6 +79,7 @@ func (p *process) run(ctx context.Context) error {
 	defer shown.Wait()
 	defer stop()
 	defer p.metrics.close()
+	shown.Go(func() { p.watchLosses(serving) })
 	p.begin(ctx)
 	err := p.loop(ctx, hangup)
 	stop()

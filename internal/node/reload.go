@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"culvert/internal/api"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/pins"
@@ -19,7 +20,7 @@ import (
 )
 
 // handle does what a request asks for.
-func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
+func (p *process) handle(ctx context.Context, r Request) (*api.Reloaded, error) {
 	if r.Keep {
 		return p.keep()
 	}
@@ -27,7 +28,7 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 		defer p.watch.systemd.Reloading()()
 	}
 	start := time.Now()
-	result := &Reloaded{Name: p.up.name, File: p.up.file.Path, DryRun: r.DryRun, Changes: []string{}, Notes: []string{}}
+	result := &api.Reloaded{Name: p.up.name, File: p.up.file.Path, DryRun: r.DryRun, Changes: []string{}, Notes: []string{}}
 	p.watch.loop.Beat()
 	next, err := p.candidate(func(err error) { result.Notes = append(result.Notes, withPosition(err).Error()) })
 	if err == nil {
@@ -54,8 +55,16 @@ func (p *process) handle(ctx context.Context, r Request) (*Reloaded, error) {
 	}
 	result.Until = p.tryFor(r.Confirm, back)
 	result.Milliseconds = time.Since(start).Milliseconds()
-	p.log.Info("configuration reloaded", "changes", strings.Join(result.Changes, "; "), "new_program", result.NewProgram)
+	p.log.Info("configuration reloaded", "changes", strings.Join(result.Changes, "; "), "new_program", result.NewProgram, "by", r.who())
 	return result, nil
+}
+
+// who says who asks.
+func (r Request) who() string {
+	if r.by == "" {
+		return "SIGHUP"
+	}
+	return r.by
 }
 
 // reloaded publishes the outcome of a reload.
@@ -129,6 +138,9 @@ func (p *process) staysSame(next *up) error {
 // apply brings a configuration that was checked into force, as a whole or, on an error, not at all. It tells whether a new
 // program was loaded.
 func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) {
+	p.changes.Lock()
+	defer p.changes.Unlock()
+	p.watch.loop.Beat()
 	listener, err := p.metrics.listen(next.file.Node)
 	if err != nil {
 		return false, err
@@ -301,7 +313,7 @@ func (p *process) succeed(ctx context.Context, next *up, goOn []*server, loaded 
 func (p *process) close(prepared stage.Prepared) { closeStages([]stage.Prepared{prepared}, p.log) }
 
 // logReload logs the notes of a reload that a signal has asked for: nobody waits for its answer.
-func (p *process) logReload(r *Reloaded, err error) {
+func (p *process) logReload(r *api.Reloaded, err error) {
 	if err != nil {
 		return // it is in the log already
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"culvert/internal/api"
 	"culvert/internal/config"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
@@ -25,16 +26,16 @@ func ShowReload(ctx context.Context, which Which, r Request, asJSON bool, out, e
 		positions = positions || errors.As(one, &at)
 	}
 	if answer == nil {
-		answer = &Reloaded{Changes: []string{}, Notes: []string{}}
+		answer = &api.Reloaded{Changes: []string{}, Notes: []string{}}
 	}
 	if asJSON {
-		if err := show.JSON(out, reloadJSON{OK: err == nil, Reloaded: answer, Errors: checkedErrors(all)}); err != nil {
+		if err := show.JSON(out, ReloadAnswer{OK: err == nil, Reloaded: *answer, Errors: checkedErrors(all)}); err != nil {
 			return err
 		}
 	}
 	switch {
 	case err == nil && !asJSON:
-		return show.Lines(out, answer.lines(r, time.Now()))
+		return show.Lines(out, reloadLines(answer, r, time.Now()))
 	case err == nil:
 		return nil
 	case len(all) == 1 && !positions:
@@ -48,15 +49,16 @@ func ShowReload(ctx context.Context, which Which, r Request, asJSON bool, out, e
 	return fmt.Errorf("refused: %s; what was in force goes on", text.Count(uint64(len(all)), "error"))
 }
 
-// reloadJSON is the output of 'culvert reload -j'.
-type reloadJSON struct {
+// ReloadAnswer is the output of 'culvert reload -j'.
+type ReloadAnswer struct {
+	// OK tells whether it is in force, or would be.
 	OK bool `json:"ok"`
-	*Reloaded
-	Errors []checkedError `json:"errors"`
+	api.Reloaded
+	Errors []api.Place `json:"errors"`
 }
 
-// lines says for people what the answer to a request means.
-func (r *Reloaded) lines(request Request, now time.Time) (lines []string) {
+// reloadLines says for people what the answer to a request means.
+func reloadLines(r *api.Reloaded, request Request, now time.Time) (lines []string) {
 	for _, note := range r.Notes {
 		lines = append(lines, "note: "+note)
 	}

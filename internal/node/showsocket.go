@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/user"
 	"strconv"
@@ -34,12 +33,7 @@ func (p *process) serveShow(ctx context.Context) *sync.WaitGroup {
 		p.log.Warn("no socket shows this data plane to programs", "err", err)
 		return &work
 	}
-	h := api.Handler(&api.Source{
-		Name:     p.up.name,
-		Keys:     func(name string, out io.Writer) error { return ListKeys(name, true, out) },
-		Metrics:  p.metrics,
-		LogError: p.log.Error,
-	})
+	h := api.Handler(p.source())
 	work.Go(func() {
 		defer l.Remove()
 		if err := httpserve.ServeFew(ctx, l, api.MostConnections, h, "what programs ask for"); err != nil {
@@ -47,6 +41,14 @@ func (p *process) serveShow(ctx context.Context) *sync.WaitGroup {
 		}
 	})
 	return &work
+}
+
+// source is what programs are told about.
+func (p *process) source() *api.Source {
+	return &api.Source{
+		Name: p.up.name, Metrics: p.metrics, LogError: p.log.Error, LogChange: p.logChange, LogCapture: p.logCapture, Changing: p.changes.RLocker(),
+		Events: p.events,
+	}
 }
 
 // permitGroup lets the group use a socket beside root. Without the group it is root's alone.

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"culvert/internal/api"
+	"culvert/internal/edit"
 	"culvert/internal/host/unixsock"
 )
 
@@ -54,11 +55,11 @@ func TestShowKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = DetachAll(io.Discard) }()
-	h := api.Handler(&api.Source{Name: "br1", Keys: func(name string, out io.Writer) error { return ListKeys(name, true, out) }})
+	h := api.Handler(&api.Source{Name: "br1"})
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/scion/keys", nil))
 	var printed, want bytes.Buffer
-	if err := ListKeys("br1", true, &printed); err != nil {
+	if err := edit.ListKeys("br1", true, &printed); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Compact(&want, printed.Bytes()); err != nil {

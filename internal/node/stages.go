@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
+	"culvert/internal/events"
 	"culvert/internal/host/runstate"
 	"culvert/internal/stage"
 )
@@ -98,6 +100,9 @@ func (s *stageStates) short() (changed bool) {
 		if limited := s.limited[state.Stage]; limited != nil && state.State == datapath.StageReady {
 			text = limited.Short()
 		}
+		if text != state.Short && text != "" {
+			s.log.Log(context.Background(), events.Level, "a table of a stage is too small", "stage", state.Stage, "what", text)
+		}
 		changed = changed || text != state.Short
 		state.Short = text
 	}
@@ -106,6 +111,9 @@ func (s *stageStates) short() (changed bool) {
 
 // set publishes the state of a stage. why is the error of a stage that is out, nil otherwise.
 func (s *stageStates) set(name, state string, why error) {
+	if state == datapath.StageReady {
+		s.log.Log(context.Background(), events.Level, "a stage is ready", "stage", name)
+	}
 	s.mu.Lock()
 	for n := range s.states {
 		if s.states[n].Stage == name {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"culvert/internal/api"
 	"culvert/internal/config"
 	"culvert/internal/host/filestamp"
 	"culvert/internal/stage"
@@ -68,13 +69,13 @@ func (p *process) endTrial() {
 }
 
 // keep does what a request with Keep asks for.
-func (p *process) keep() (*Reloaded, error) {
+func (p *process) keep() (*api.Reloaded, error) {
 	if p.trial == nil {
 		return nil, errors.New("nothing to keep: no reload waits for that")
 	}
 	p.endTrial()
 	p.log.Info("the configuration is kept")
-	return &Reloaded{Name: p.up.name, File: p.up.file.Path}, nil
+	return &api.Reloaded{Name: p.up.name, File: p.up.file.Path, Changes: []string{}, Notes: []string{}}, nil
 }
 
 // errNotKept says why the files differ from what is in force after a trial.

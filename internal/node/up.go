@@ -258,3 +258,11 @@ func (u *up) settle(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// checkers converts plans to a slice of the interface that Situation.Stages has.
+func checkers(plans []stage.Plan) (all []stage.Checker) {
+	for _, p := range plans {
+		all = append(all, p)
+	}
+	return all
+}

@@ -24,6 +24,7 @@ import (
 	"culvert/internal/host/nexthop"
 	"culvert/internal/host/pulse"
 	"culvert/internal/scion/keyring"
+	"culvert/internal/scion/logtee"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 	"culvert/internal/version"
@@ -131,6 +132,7 @@ func startLog(r *Router) error {
 	if err := log.Setup(log.Config{Console: console}); err != nil {
 		return badField(r.Path)("log.console", "%s", oneLine(err))
 	}
+	logtee.Tee()
 	return nil
 }
 

@@ -50,6 +50,17 @@ func takeLock(path string) (lock *trust.Lock, err error) {
 	return nil, err
 }
 
+// ErrBusy says that somebody else captures on the data plane.
+var ErrBusy = errors.New("somebody else captures on the data plane")
+
+// busyError is ErrBusy, and says who captures.
+type busyError struct{ text string }
+
+func (e *busyError) Error() string { return e.text }
+
+// Is tells that e is ErrBusy.
+func (*busyError) Is(target error) bool { return target == ErrBusy }
+
 // Session is a capture that runs. Close ends it.
 type Session struct {
 	inst   *datapath.Instance
@@ -70,7 +81,7 @@ func Start(inst *datapath.Instance, o Options, others []datapath.Fronted, buffer
 	path := lockPath(inst)
 	lock, err := takeLock(path)
 	if errors.Is(err, trust.ErrLocked) {
-		return nil, fmt.Errorf("%s captures on data plane %s already: end that one first", trust.HolderName(path), inst.Name())
+		return nil, &busyError{fmt.Sprintf("%s captures on data plane %s already: end that one first", trust.HolderName(path), inst.Name())}
 	}
 	if err != nil {
 		return nil, err

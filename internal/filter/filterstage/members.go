@@ -64,11 +64,9 @@ func (m Members) size() int {
 // ReadMembers parses the entries of a file, "-" for stdin, or if file is empty the given ones. Timeout is for entries that have none
 // of their own; it may be empty.
 func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string, timeout string) (m Members, err error) {
-	o := filterset.Options{Now: filterplane.Now()}
-	if timeout != "" {
-		if o.Timeout, err = filterset.ParseTimeout(timeout); err != nil {
-			return m, err
-		}
+	o, err := options(timeout)
+	if err != nil {
+		return m, err
 	}
 	if file == "" {
 		if endpoints {
@@ -78,8 +76,16 @@ func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string,
 		}
 		return m, err
 	}
-	name := file
-	var data []byte
+	name, data, err := ReadFile(file, stdin)
+	if err != nil {
+		return m, err
+	}
+	return ParseMembers(endpoints, name, data, timeout)
+}
+
+// ReadFile reads a file with entries, or stdin for "-". It returns also what errors are to call it.
+func ReadFile(file string, stdin io.Reader) (name string, data []byte, err error) {
+	name = file
 	if file == "-" {
 		name = "standard input"
 		data, err = io.ReadAll(stdin)
@@ -91,7 +97,16 @@ func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string,
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
-		return m, fmt.Errorf("reading %s: %w", name, err)
+		return name, nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return name, data, nil
+}
+
+// ParseMembers parses the entries that a file of that name has. Timeout is as for ReadMembers.
+func ParseMembers(endpoints bool, name string, data []byte, timeout string) (m Members, err error) {
+	o, err := options(timeout)
+	if err != nil {
+		return m, err
 	}
 	if endpoints {
 		m.Endpoints, err = filterset.ReadEndpoints(name, data, o)
@@ -99,6 +114,15 @@ func ReadMembers(endpoints bool, file string, stdin io.Reader, entries []string,
 		m.Prefixes, err = filterset.ReadPrefixes(name, data, o)
 	}
 	return m, err
+}
+
+// options returns the options for entries with a timeout, "" for none.
+func options(timeout string) (o filterset.Options, err error) {
+	o.Now = filterplane.Now()
+	if timeout != "" {
+		o.Timeout, err = filterset.ParseTimeout(timeout)
+	}
+	return o, err
 }
 
 // Put adds the members to a set or, with replace, replaces those that it has. It returns the members that the set then has.

@@ -139,6 +139,16 @@ func ListSets(on string, asJSON bool, out io.Writer) error {
 	return err
 }
 
+// SetEntries is the output of 'culvert filter set show -j'.
+type SetEntries struct {
+	Name string `json:"set"`
+	// Type is prefix or endpoint.
+	Type string `json:"type"`
+	// From is file or hand.
+	From    string  `json:"from"`
+	Entries []Entry `json:"entries"`
+}
+
 // ListSet writes the entries of a set in the format of a file of entries, or as JSON.
 func ListSet(on, name string, asJSON bool, out io.Writer) error {
 	inst, err := Open(on)
@@ -161,12 +171,7 @@ func ListSet(on, name string, asJSON bool, out io.Writer) error {
 	w := bufio.NewWriter(out)
 	if asJSON {
 		enc := json.NewEncoder(w)
-		err = enc.Encode(struct {
-			Name    string  `json:"set"`
-			Type    string  `json:"type"`
-			From    string  `json:"from"`
-			Entries []Entry `json:"entries"`
-		}{name, setType(f.Sets[n]), from(f.Sets[n].File), entries})
+		err = enc.Encode(SetEntries{name, setType(f.Sets[n]), from(f.Sets[n].File), entries})
 		if err != nil {
 			return err
 		}

@@ -182,6 +182,14 @@ type runner struct {
 	wrote  bool // a packet
 }
 
+// Tested is the output of 'culvert filter test -j', which is written while packets are judged.
+type Tested struct {
+	Packets []Result `json:"packets"`
+	Totals  Totals   `json:"totals"`
+	// Error says why not all packets of the file were judged.
+	Error string `json:"error,omitempty"`
+}
+
 // all runs all packets. If it fails halfway, the JSON that it writes is complete and has the error.
 func (r *runner) all(name string, packets packetReader) error {
 	if r.o.JSON {

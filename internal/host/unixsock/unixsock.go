@@ -60,6 +60,48 @@ func Listen(paths []string, permit func(path string) error) (*Socket, error) {
 	return nil, err
 }
 
+// Accept implements net.Listener. The remote address of a connection says who has connected.
+func (s *Socket) Accept() (net.Conn, error) {
+	c, err := s.AcceptUnix()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c, peerOf(c)}, nil
+}
+
+// conn is a connection of a known process.
+type conn struct {
+	*net.UnixConn
+	peer Peer
+}
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr { return c.peer }
+
+// Peer is a process that has connected, "" if it is not known. It is an address.
+type Peer string
+
+// Network implements net.Addr.
+func (Peer) Network() string { return "unix" }
+
+// String implements net.Addr.
+func (p Peer) String() string { return string(p) }
+
+// peerOf says who has connected: user and process, as they were then.
+func peerOf(c *net.UnixConn) Peer {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return ""
+	}
+	var peer Peer
+	_ = raw.Control(func(fd uintptr) {
+		if who, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			peer = Peer(fmt.Sprintf("uid %d pid %d", who.Uid, who.Pid))
+		}
+	})
+	return peer
+}
+
 // Remove removes the socket unless another process has its path by now.
 func (s *Socket) Remove() {
 	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.info) {

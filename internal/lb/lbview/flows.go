@@ -54,6 +54,14 @@ type FlowCount struct {
 	Flows   uint64 `json:"flows"`
 }
 
+// FlowCounts is the output of 'culvert lb flows --totals -j'.
+type FlowCounts struct {
+	// Total is how many flows there are.
+	Total uint64 `json:"flows"`
+	// Counts are those of VIPs and backends.
+	Counts []FlowCount `json:"counts"`
+}
+
 // Flows writes the flows of the flow table to out, in its order, without keeping them in memory.
 func Flows(o FlowsOptions, out io.Writer) error {
 	if o.Limit < 0 {
@@ -242,10 +250,7 @@ func (v *view) writeCounts(out *bufio.Writer, keep func(lbplane.Flow) bool, asJS
 		total += c.Flows
 	}
 	if asJSON {
-		return show.JSON(out, struct {
-			Total  uint64      `json:"flows"`
-			Counts []FlowCount `json:"counts"`
-		}{total, counts})
+		return show.JSON(out, FlowCounts{total, counts})
 	}
 	t.Add("all", "", text.Grouped(total))
 	for _, line := range t.Lines() {

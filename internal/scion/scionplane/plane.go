@@ -15,6 +15,9 @@ type Plane struct{ *datapath.Instance }
 // Of returns the SCION router of a data plane. If the router is off, its Config has no links.
 func Of(inst *datapath.Instance) Plane { return Plane{inst} }
 
+// Routes tells whether a data plane has a SCION router.
+func Routes(inst *datapath.Instance) bool { return len(Of(inst).Config().Links) > 0 }
+
 // Config returns the configuration that the SCION router was loaded with, the zero value if it is off.
 func (p Plane) Config() Config {
 	if s := datapath.Saved[state](p.Instance, Stage, stateVersion); s != nil {

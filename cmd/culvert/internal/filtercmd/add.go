@@ -3,22 +3,21 @@
 package filtercmd
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/filter"
 	"culvert/internal/node"
-	"culvert/internal/show/usage"
 )
 
 func newAddCmd() *cobra.Command {
 	var (
-		on, file string
-		spec     filter.Spec
-		at       filter.Place
-		replace  bool
+		file    string
+		spec    filter.Spec
+		at      filter.Place
+		replace bool
+		change  *cli.Changer
 	)
 	cmd := &cobra.Command{
 		Use:   "add [flags] ACTION [RATE] ['EXPRESSION' | -f FILE | -]",
@@ -54,18 +53,12 @@ stay as they are then.`,
 		Args:              cli.UsageArgs(cobra.ArbitraryArgs),
 		ValidArgsFunction: completeRule,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case at.First && at.Before != "":
-				return usage.Error(errors.New("--first beside --before: give one of them"))
-			case replace && (at.First || at.Before != ""):
-				return usage.Error(errors.New("--replace keeps the rule's place in the order: leave out --first and --before"))
-			case replace && spec.Name == "":
-				return usage.Error(errors.New("--replace needs --name: name the rule to replace"))
-			}
 			if err := ruleArgs(cmd, &spec, file, args); err != nil {
 				return err
 			}
-			return filterError(node.AddRule(on, spec, at, replace, cmd.OutOrStdout()))
+			rule := edit.NewRule(spec)
+			rule.First, rule.Before, rule.Replace = at.First, at.Before, replace
+			return change.Run(cmd, &rule)
 		},
 	}
 	cmd.Flags().StringVar(&spec.Name, "name", "", "call the rule `NAME` (default rule1, rule2 and so on)")
@@ -77,12 +70,12 @@ stay as they are then.`,
 	cmd.Flags().StringArrayVarP(&spec.Interfaces, "interface", "i", nil, "the rule is for the interface `IFACE`; may be repeated (default: all)")
 	cli.CompleteFlag(cmd, "interface", cli.AttachedInterfaces)
 	ruleFlags(cmd, &spec, &file)
-	cli.OnFlag(cmd, &on, node.RoutersHere)
+	change = cli.ChangeFlags(cmd, node.RoutersHere)
 	return cmd
 }
 
 func newDelCmd() *cobra.Command {
-	var on string
+	var change *cli.Changer
 	cmd := &cobra.Command{
 		Use:               "del NAME...",
 		Short:             "delete rules, with their counters",
@@ -90,17 +83,17 @@ func newDelCmd() *cobra.Command {
 		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(filterRules),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return filterError(node.DeleteRules(on, args, cmd.OutOrStdout()))
+			return change.Run(cmd, &edit.RuleDel{Rules: args})
 		},
 	}
-	cli.OnFlag(cmd, &on, node.RoutersHere)
+	change = cli.ChangeFlags(cmd, node.RoutersHere)
 	return cmd
 }
 
 func newFlushCmd() *cobra.Command {
 	var (
-		on  string
-		all bool
+		q      edit.FilterFlush
+		change *cli.Changer
 	)
 	cmd := &cobra.Command{
 		Use:   "flush",
@@ -109,10 +102,10 @@ func newFlushCmd() *cobra.Command {
 services. Those of the configuration file come back when it is read again.`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return filterError(node.Flush(on, all, cmd.OutOrStdout()))
+			return change.Run(cmd, &q)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "sets and protected services too")
-	cli.OnFlag(cmd, &on, node.RoutersHere)
+	cmd.Flags().BoolVar(&q.All, "all", false, "sets and protected services too")
+	change = cli.ChangeFlags(cmd, node.RoutersHere)
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 )
@@ -36,7 +37,7 @@ state of limits are left out.`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out, o.Warn, o.Others = cmd.OutOrStdout(), cmd.ErrOrStderr(), node.BesideFilter
-			return filterError(filterview.Dump(o))
+			return edit.FilterError(filterview.Dump(o))
 		},
 	}
 	cmd.Flags().StringVar(&o.Sets, "sets", "", "write the entries of sets into files in the directory `DIR`")

@@ -11,7 +11,6 @@ import (
 
 	"culvert/cmd/culvert/internal/cli"
 	"culvert/internal/filter"
-	"culvert/internal/filter/filterplane"
 	"culvert/internal/node"
 	"culvert/internal/show/usage"
 )
@@ -27,8 +26,8 @@ addresses, limits, services protected from floods of SYNs. Needs root.
 The filter sees a packet before everything else. The first rule that matches and
 drops or passes decides. A change takes effect on all interfaces at once: a packet
 meets either all old rules or all new ones. Counters belong to the name of a rule.
-No process is needed; the data plane keeps the rules until they are deleted or it
-is detached. Rules that should be there from the start belong into the [filter]
+No process is needed, and one that serves the data plane makes the changes; the data
+plane keeps the rules until they are deleted or it is detached. Rules that should be there from the start belong into the [filter]
 table of the configuration (see 'culvert run --help').
 
 'culvert run' or 'culvert attach' make a data plane. A file with interfaces and an
@@ -41,23 +40,6 @@ empty [filter] table makes one that only filters.`,
 		newSetCmd(), newProtectCmd(), newUnprotectCmd(), newTopCmd(),
 	)
 	return cmd
-}
-
-// filterError marks errors of the command line as wrong usage. An expression that does not compile is another error.
-func filterError(err error) error {
-	var (
-		part       *filter.PartError
-		everything *filter.EverythingError
-	)
-	switch {
-	case errors.As(err, &everything) && everything.Action == filterplane.Pass:
-		return usage.Error(errors.New("pass without an expression or a set lets every packet skip the rest of the filter: use --all to confirm it"))
-	case errors.As(err, &everything):
-		return usage.Error(errors.New("drop without an expression or a set drops every packet: use --all to confirm it"))
-	case errors.As(err, &part) && part.Part != filter.PartExpression:
-		return usage.Error(err)
-	}
-	return err
 }
 
 func filterRules(args []string) []string { return cli.Unused(node.FilterRules(), args) }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 )
@@ -47,7 +48,7 @@ With -j, an object with the members:
 		Example: "  culvert filter list\n  culvert filter list -j | jq '.rules[] | {rule, packets}'",
 		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return filterError(filterview.List(on, asJSON, cmd.OutOrStdout()))
+			return edit.FilterError(filterview.List(on, asJSON, cmd.OutOrStdout()))
 		},
 	}
 	cli.CanPrintJSON(cmd, &asJSON)
@@ -72,7 +73,7 @@ Rules may be added and deleted meanwhile.`,
 		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.OutOrStdout()
-			return filterError(filterview.Watch(cmd.Context(), o))
+			return edit.FilterError(filterview.Watch(cmd.Context(), o))
 		},
 	}
 	cli.WatchFlags(cmd, &o.Interval, &o.Count)

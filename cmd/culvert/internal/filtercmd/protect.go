@@ -3,21 +3,17 @@
 package filtercmd
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
-	"culvert/internal/filter"
-	"culvert/internal/filter/filterplane"
+	"culvert/internal/edit"
 	"culvert/internal/node"
-	"culvert/internal/show/usage"
 )
 
 func newProtectCmd() *cobra.Command {
 	var (
-		on string
-		s  filterplane.Service
+		q      edit.ServiceProtect
+		change *cli.Changer
 	)
 	cmd := &cobra.Command{
 		Use:   "protect ADDRESS:PORT",
@@ -35,39 +31,28 @@ router no service on another host can be protected: what that forwards meets no 
 		Example: "  culvert filter protect 192.0.2.1:80\n  culvert filter protect '[2001:db8::1]:443' --forwarded --mss 1440",
 		Args:    cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			addr, err := filter.ParseService(args[0])
-			if err != nil {
-				return usage.Error(err)
-			}
-			s.Addr = addr
-			if _, err := filter.CheckService(s); err != nil {
-				return usage.Error(fmt.Errorf("--%w", err))
-			}
-			return filterError(node.Protect(on, s, cmd.OutOrStdout()))
+			q.Service = args[0]
+			return change.Run(cmd, &q)
 		},
 	}
-	cmd.Flags().BoolVar(&s.Forwarded, "forwarded", false, "the service is on another host")
-	cmd.Flags().Uint16Var(&s.MSS, "mss", 0, "with --forwarded: the service takes segments of up to `BYTES` (default 1460)")
-	cmd.Flags().Uint8Var(&s.WindowScale, "wscale", 0, "with --forwarded: the service scales its windows by `SHIFT` bits (default 7)")
-	cli.OnFlag(cmd, &on, node.RoutersHere)
+	cmd.Flags().BoolVar(&q.Forwarded, "forwarded", false, "the service is on another host")
+	cmd.Flags().Uint16Var(&q.MSS, "mss", 0, "with --forwarded: the service takes segments of up to `BYTES` (default 1460)")
+	cmd.Flags().Uint8Var(&q.WindowScale, "wscale", 0, "with --forwarded: the service scales its windows by `SHIFT` bits (default 7)")
+	change = cli.ChangeFlags(cmd, node.RoutersHere)
 	return cmd
 }
 
 func newUnprotectCmd() *cobra.Command {
-	var on string
+	var change *cli.Changer
 	cmd := &cobra.Command{
 		Use:               "unprotect ADDRESS:PORT",
 		Short:             "leave SYNs to the service again",
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, func([]string) []string { return node.FilterServices() }),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			addr, err := filter.ParseService(args[0])
-			if err != nil {
-				return usage.Error(err)
-			}
-			return filterError(node.Unprotect(on, addr, cmd.OutOrStdout()))
+			return change.Run(cmd, &edit.ServiceUnprotect{Service: args[0]})
 		},
 	}
-	cli.OnFlag(cmd, &on, node.RoutersHere)
+	change = cli.ChangeFlags(cmd, node.RoutersHere)
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 	"culvert/internal/show"
@@ -42,16 +43,20 @@ the end of a line. An entry may be followed by how long it stays: timeout 10m (9
 }
 
 // setFlags adds the flags of commands that add entries to a set.
-func setFlags(cmd *cobra.Command, c *node.SetChange) {
+func setFlags(cmd *cobra.Command, c *edit.SetEntries, file *string) *cli.Changer {
 	f := cmd.Flags()
-	f.StringVarP(&c.File, "file", "f", "", "read the entries from `FILE`, - for standard input")
+	f.StringVarP(file, "file", "f", "", "read the entries from `FILE`, - for standard input")
 	f.StringVar(&c.Timeout, "timeout", "", "entries stay for `TIME`: 90s, 10m, 1d (default: until they are deleted)")
 	cli.CompleteFileFlag(cmd, "file", "")
-	cli.OnFlag(cmd, &c.On, node.RoutersHere)
+	return cli.ChangeFlags(cmd, node.RoutersHere)
 }
 
 func newSetAddCmd() *cobra.Command {
-	var c node.SetChange
+	var (
+		c      edit.SetAdd
+		file   string
+		change *cli.Changer
+	)
 	cmd := &cobra.Command{
 		Use:   "add NAME {ENTRY... | -f FILE}",
 		Short: "add entries to a set, and make the set if there is none",
@@ -61,17 +66,26 @@ set already stays for the longer of the two times.`,
 			"  culvert filter set add resolvers --type endpoint 192.0.2.53:53",
 		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
-		RunE:              func(cmd *cobra.Command, args []string) error { return changeSet(cmd, c, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := setArgs(cmd, &c.SetEntries, file, args); err != nil {
+				return err
+			}
+			return change.Run(cmd, &c)
+		},
 	}
 	cmd.Flags().BoolVar(&c.Replace, "replace", false, "replace all entries of the set")
 	cmd.Flags().StringVar(&c.Type, "type", "", "`TYPE` of a new set's entries: prefix (default) or endpoint")
 	cli.CompleteFlag(cmd, "type", cli.Fixed("prefix", "endpoint"))
-	setFlags(cmd, &c)
+	change = setFlags(cmd, &c.SetEntries, &file)
 	return cmd
 }
 
 func newSetReplaceCmd() *cobra.Command {
-	var c node.SetChange
+	var (
+		c      edit.SetReplace
+		file   string
+		change *cli.Changer
+	)
 	cmd := &cobra.Command{
 		Use:   "replace NAME {ENTRY... | -f FILE}",
 		Short: "replace all entries of a set",
@@ -81,33 +95,33 @@ the set if there is none.`,
 		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c.Replace, c.Existing = true, true
-			return changeSet(cmd, c, args)
+			if err := setArgs(cmd, &c.SetEntries, file, args); err != nil {
+				return err
+			}
+			return change.Run(cmd, &c)
 		},
 	}
-	setFlags(cmd, &c)
+	change = setFlags(cmd, &c.SetEntries, &file)
 	return cmd
 }
 
-func changeSet(cmd *cobra.Command, c node.SetChange, args []string) error {
-	c.Name, c.Entries = args[0], args[1:]
-	switch {
-	case c.File != "" && len(c.Entries) > 0:
-		return usage.Error(errors.New("entries beside --file: give one of them"))
-	case c.File == "" && len(c.Entries) == 0:
-		return usage.Error(errors.New("no entries: name some, or a file with -f"))
-	case c.Type != "" && c.Type != "prefix" && c.Type != "endpoint":
-		return usage.Error(errors.New("--type is prefix or endpoint"))
-	}
-	c.Stdin, c.Out = cmd.InOrStdin(), cmd.OutOrStdout()
+// setArgs parses NAME {ENTRY... | -f FILE} into c.
+func setArgs(cmd *cobra.Command, c *edit.SetEntries, file string, args []string) (err error) {
+	c.Set, c.Entries = args[0], args[1:]
 	if _, ok := show.Terminal(os.Stderr); ok {
 		c.Progress = cmd.ErrOrStderr()
 	}
-	return filterError(node.ChangeSet(c))
+	if file == "" {
+		return nil
+	}
+	if len(c.Entries) > 0 {
+		return usage.Error(errors.New("entries beside --file: give one of them"))
+	}
+	return c.Read(file, cmd.InOrStdin())
 }
 
 func newSetDelCmd() *cobra.Command {
-	var on string
+	var change *cli.Changer
 	cmd := &cobra.Command{
 		Use:   "del NAME [ENTRY...]",
 		Short: "delete a set, or entries of it",
@@ -117,13 +131,10 @@ refused.`,
 		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return filterError(node.DeleteSet(on, args[0], cmd.OutOrStdout()))
-			}
-			return filterError(node.DeleteEntries(on, args[0], args[1:], cmd.OutOrStdout()))
+			return change.Run(cmd, &edit.SetDel{Set: args[0], Entries: args[1:]})
 		},
 	}
-	cli.OnFlag(cmd, &on, node.RoutersHere)
+	change = cli.ChangeFlags(cmd, node.RoutersHere)
 	return cmd
 }
 
@@ -144,7 +155,7 @@ With -j, an object {"sets": [...]} whose members are:
   rules                               names of the rules that use it`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return filterError(filterview.ListSets(on, asJSON, cmd.OutOrStdout()))
+			return edit.FilterError(filterview.ListSets(on, asJSON, cmd.OutOrStdout()))
 		},
 	}
 	cli.CanPrintJSON(cmd, &asJSON)
@@ -170,7 +181,7 @@ With -j, {"set", "type", "from", "entries": [...]} with the members:
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return filterError(filterview.ListSet(on, args[0], asJSON, cmd.OutOrStdout()))
+			return edit.FilterError(filterview.ListSet(on, args[0], asJSON, cmd.OutOrStdout()))
 		},
 	}
 	cli.CanPrintJSON(cmd, &asJSON)

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
 )
@@ -40,10 +41,10 @@ With -j, an object with the members:
 		Args:    cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if off {
-				return filterError(filterview.TopOff(o.On))
+				return edit.FilterError(filterview.TopOff(o.On))
 			}
 			o.Out = cmd.OutOrStdout()
-			return filterError(filterview.Top(cmd.Context(), o))
+			return edit.FilterError(filterview.Top(cmd.Context(), o))
 		},
 	}
 	cmd.Flags().StringVar(&o.By, "by", "src", "count by `KEY`: src, dst, prefix or port")

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterview"
 	"culvert/internal/node"
@@ -69,11 +70,11 @@ With -j, an object {"packets": [...], "totals": {...}}:
 				spec.Name = "rule"
 				rule, err := spec.Rule()
 				if err != nil {
-					return filterError(err)
+					return edit.FilterError(err)
 				}
 				o.Filter = filterview.Only(rule)
 			}
-			return filterError(filterview.Test(o))
+			return edit.FilterError(filterview.Test(o))
 		},
 	}
 	cli.ConfigFlag(cmd, &config, "", "take the rules of the configuration `FILE`")

@@ -3,16 +3,12 @@
 package lbcmd
 
 import (
-	"context"
-	"fmt"
-	"net/netip"
-
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/lb"
 	"culvert/internal/node"
-	"culvert/internal/show/usage"
 )
 
 func newBackendCmd() *cobra.Command {
@@ -43,19 +39,12 @@ func (b *backendFlags) add(cmd *cobra.Command) {
 	cli.CompleteFlag(cmd, "encap", cli.Fixed(lb.EncapIPIP, lb.EncapGUE, lb.EncapL2))
 }
 
-// spec returns the values of the flags that were given. args are the VIP and the backend.
-func (b *backendFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec, err error) {
-	fail := func(err error) (lb.BackendSpec, error) {
-		return s, usage.Error(fmt.Errorf("VIP %s: backend %s: %w", args[0], args[1], err))
-	}
+// settings returns the values of the flags that were given.
+func (b *backendFlags) settings(cmd *cobra.Command) (s edit.BackendSettings) {
 	given := cmd.Flags().Changed
-	s.Encap = b.encap
+	s.Encapsulation = b.encap
 	if given("weight") {
-		w, err := lb.ParseWeight(b.weight)
-		if err != nil {
-			return fail(err)
-		}
-		s.Weight = &w
+		s.Weight = &b.weight
 	}
 	if given("gue-port") {
 		s.GUEPort = &b.guePort
@@ -63,25 +52,17 @@ func (b *backendFlags) spec(cmd *cobra.Command, args []string) (s lb.BackendSpec
 	if given("server-id") {
 		s.ServerID = &b.serverID
 	}
-	if err := s.Validate(); err != nil {
-		return fail(err)
-	}
-	return s, nil
+	return s
 }
 
-// onBackend calls do for the VIP and the backend of args.
-func onBackend(cmd *cobra.Command, on string, args []string, do func(context.Context, node.LBEditor, lb.Service, netip.Addr) error) error {
-	a, err := lb.ParseBackend(args[1])
-	if err != nil {
-		return usage.Error(err)
-	}
-	return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return do(ctx, b, k, a) })
+func backendName(args []string) edit.BackendName {
+	return edit.BackendName{VIP: args[0], Backend: args[1]}
 }
 
 func newBackendAddCmd() *cobra.Command {
 	var (
-		on      string
 		backend backendFlags
+		change  *cli.Changer
 	)
 	cmd := &cobra.Command{
 		Use:   "add VIP BACKEND",
@@ -96,24 +77,18 @@ interface. With l2 it is of the VIP's family and on the same link.`,
 		Args:              cli.UsageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := backend.spec(cmd, args)
-			if err != nil {
-				return err
-			}
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
-				return b.AddBackend(ctx, k, a, spec)
-			})
+			return change.Run(cmd, &edit.BackendAdd{BackendName: backendName(args), BackendSettings: backend.settings(cmd)})
 		},
 	}
 	backend.add(cmd)
-	cli.OnFlag(cmd, &on, node.LBDataPlanes)
+	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
 	return cmd
 }
 
 func newBackendSetCmd() *cobra.Command {
 	var (
-		on      string
 		backend backendFlags
+		change  *cli.Changer
 	)
 	cmd := &cobra.Command{
 		Use:   "set VIP BACKEND",
@@ -124,25 +99,16 @@ file are restored when the file is read again.`,
 		Args:              cli.UsageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs, lbBackends),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := backend.spec(cmd, args)
-			if err != nil {
-				return err
-			}
-			if spec == (lb.BackendSpec{}) {
-				return usage.Error(fmt.Errorf("VIP %s: backend %s: give a setting to change: see 'culvert lb backend set --help'", args[0], args[1]))
-			}
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
-				return b.SetBackend(ctx, k, a, spec)
-			})
+			return change.Run(cmd, &edit.BackendSet{BackendName: backendName(args), BackendSettings: backend.settings(cmd)})
 		},
 	}
 	backend.add(cmd)
-	cli.OnFlag(cmd, &on, node.LBDataPlanes)
+	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
 	return cmd
 }
 
 func newBackendDelCmd() *cobra.Command {
-	var on string
+	var change *cli.Changer
 	cmd := &cobra.Command{
 		Use:   "del VIP BACKEND",
 		Short: "delete a backend of a VIP: its flows go to others",
@@ -151,11 +117,9 @@ that they do not know. Drain it first ('culvert lb drain') to let flows end.`,
 		Args:              cli.UsageArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs, lbBackends),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return onBackend(cmd, on, args, func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
-				return b.DeleteBackend(ctx, k, a)
-			})
+			return change.Run(cmd, &edit.BackendDel{BackendName: backendName(args)})
 		},
 	}
-	cli.OnFlag(cmd, &on, node.LBDataPlanes)
+	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
 	return cmd
 }

@@ -3,13 +3,10 @@
 package lbcmd
 
 import (
-	"context"
-	"net/netip"
-
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
-	"culvert/internal/lb"
+	"culvert/internal/edit"
 	"culvert/internal/node"
 )
 
@@ -34,20 +31,18 @@ func newUndrainCmd() *cobra.Command {
 }
 
 func drainCmd(drained bool, cmd *cobra.Command) *cobra.Command {
-	var on string
 	cmd.Args = cli.UsageArgs(cobra.RangeArgs(1, 2))
 	cmd.ValidArgsFunction = cli.CompleteArgs(cli.Nothing, lbVIPs, lbBackends)
+	change := cli.ChangeFlags(cmd, node.LBDataPlanes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		drain := func(ctx context.Context, b node.LBEditor, k lb.Service, a netip.Addr) error {
-			return b.Drain(ctx, k, a, drained)
-		}
+		d := edit.Drain{VIP: args[0]}
 		if len(args) == 2 {
-			return onBackend(cmd, on, args, drain)
+			d.Backend = &args[1]
 		}
-		return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error {
-			return drain(ctx, b, k, netip.Addr{})
-		})
+		if drained {
+			return change.Run(cmd, &d)
+		}
+		return change.Run(cmd, &edit.Undrain{Drain: d})
 	}
-	cli.OnFlag(cmd, &on, node.LBDataPlanes)
 	return cmd
 }

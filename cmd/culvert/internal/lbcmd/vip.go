@@ -3,16 +3,12 @@
 package lbcmd
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/internal/edit"
 	"culvert/internal/lb"
-	"culvert/internal/lb/lbview"
 	"culvert/internal/node"
-	"culvert/internal/show/usage"
 )
 
 func newVIPCmd() *cobra.Command {
@@ -54,8 +50,8 @@ func vipFlags(cmd *cobra.Command, s *lb.VIPSpec) {
 	cli.CompleteFlag(cmd, "check", cli.Fixed("tcp", "http", "https", "udp", lb.NoCheck))
 }
 
-// givenVIP removes the defaults of flags that were not given from a spec.
-func givenVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) {
+// givenVIP returns the values of the flags that were given.
+func givenVIP(cmd *cobra.Command, s lb.VIPSpec) edit.VIPSettings {
 	if !cmd.Flags().Changed("quic-server-id") {
 		s.ServerID = nil
 	}
@@ -65,25 +61,13 @@ func givenVIP(cmd *cobra.Command, vip string, s lb.VIPSpec) (lb.VIPSpec, error) 
 	if !cmd.Flags().Changed("vlans") {
 		s.VLANs = nil
 	}
-	if err := s.Validate(); err != nil {
-		return s, usage.Error(fmt.Errorf("VIP %s: %w", vip, err))
-	}
-	return s, nil
-}
-
-// onVIP calls do for a VIP that is there.
-func onVIP(cmd *cobra.Command, on, vip string, do func(context.Context, node.LBEditor, lb.Service) error) error {
-	k, err := lbview.Named(on, vip)
-	if err != nil {
-		return usage.Error(err)
-	}
-	return do(cmd.Context(), node.LBEditor{On: on, Out: cmd.OutOrStdout()}, k)
+	return edit.NewVIP(s)
 }
 
 func newVIPAddCmd() *cobra.Command {
 	var (
-		on   string
-		spec lb.VIPSpec
+		spec   lb.VIPSpec
+		change *cli.Changer
 	)
 	cmd := &cobra.Command{
 		Use:   "add VIP",
@@ -98,26 +82,18 @@ packets, so they test the whole path. A backend is in service until a check fail
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := givenVIP(cmd, args[0], spec)
-			if err != nil {
-				return err
-			}
-			k, err := lb.ParseService(args[0])
-			if err != nil {
-				return usage.Error(err)
-			}
-			return node.LBEditor{On: on, Out: cmd.OutOrStdout()}.AddVIP(cmd.Context(), k, spec)
+			return change.Run(cmd, &edit.VIPAdd{VIP: args[0], VIPSettings: givenVIP(cmd, spec)})
 		},
 	}
 	vipFlags(cmd, &spec)
-	cli.OnFlag(cmd, &on, node.LBDataPlanes)
+	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
 	return cmd
 }
 
 func newVIPSetCmd() *cobra.Command {
 	var (
-		on   string
-		spec lb.VIPSpec
+		spec   lb.VIPSpec
+		change *cli.Changer
 	)
 	cmd := &cobra.Command{
 		Use:   "set VIP",
@@ -129,33 +105,26 @@ configuration file are restored when the file is read again.`,
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := givenVIP(cmd, args[0], spec)
-			if err != nil {
-				return err
-			}
-			if spec == (lb.VIPSpec{}) {
-				return usage.Error(fmt.Errorf("VIP %s: give a setting to change: see 'culvert lb vip set --help'", args[0]))
-			}
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return b.SetVIP(ctx, k, spec) })
+			return change.Run(cmd, &edit.VIPSet{VIP: args[0], VIPSettings: givenVIP(cmd, spec)})
 		},
 	}
 	vipFlags(cmd, &spec)
-	cli.OnFlag(cmd, &on, node.LBDataPlanes)
+	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
 	return cmd
 }
 
 func newVIPDelCmd() *cobra.Command {
-	var on string
+	var change *cli.Changer
 	cmd := &cobra.Command{
 		Use:               "del VIP",
 		Short:             "delete a VIP with its backends",
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, lbVIPs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return onVIP(cmd, on, args[0], func(ctx context.Context, b node.LBEditor, k lb.Service) error { return b.DeleteVIP(ctx, k) })
+			return change.Run(cmd, &edit.VIPDel{VIP: args[0]})
 		},
 	}
-	cli.OnFlag(cmd, &on, node.LBDataPlanes)
+	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
 	return cmd
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package edit
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"culvert/internal/datapath"
 	"culvert/internal/host/trust"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/show"
@@ -23,29 +25,39 @@ import (
 // StandardInput is the file name that stands for standard input.
 const StandardInput = "-"
 
-// AddKey loads a forwarding key, 16 bytes in base64, into a router's data plane and writes to out what it has done. on names
-// the router, "" is the only one. The key is read from the file from, or from in if from is StandardInput.
-func AddKey(on, index, from string, in io.Reader, out io.Writer) error {
-	n, err := keyIndex(index)
+// onSCION opens the data plane of a change of forwarding keys: that of a SCION router of any network namespace.
+type onSCION struct{}
+
+func (onSCION) open(on string) (*datapath.Instance, error) { return openSCION(on) }
+
+// KeyAdd asks for a forwarding key to be loaded.
+type KeyAdd struct {
+	onSCION
+	// Index is 0 or 1.
+	Index int `json:"index"`
+	// Key is the derived key, 16 bytes in base64.
+	Key string `json:"key"`
+}
+
+// Check implements Request.
+func (a *KeyAdd) Check() error {
+	_, err := parseKey(a.Key)
+	return errors.Join(checkIndex(a.Index), err)
+}
+
+func (a *KeyAdd) do(_ context.Context, inst *datapath.Instance, r *Result) error {
+	key, err := parseKey(a.Key)
 	if err != nil {
 		return err
 	}
-	key, err := ReadKey(from, in)
-	if err != nil {
-		return err
-	}
-	router, err := openSCION(on)
-	if err != nil {
-		return err
-	}
-	defer router.Close()
+	router := scionplane.Of(inst)
 	if err := followsSchedule(router); err != nil {
 		return err
 	}
-	if err := router.AddKey(n, key); err != nil {
+	if err := router.AddKey(a.Index, key); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "key %d of router %s loaded\n", n, router.Name())
+	fmt.Fprintf(r, "key %d of router %s loaded\n", a.Index, router.Name())
 	return nil
 }
 
@@ -89,7 +101,16 @@ func ReadKey(from string, in io.Reader) (key [scionplane.KeySize]byte, err error
 	if err != nil {
 		return key, fmt.Errorf("reading the key: %w", err)
 	}
-	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	return parseKey(string(text))
+}
+
+// NewKey returns a request for a key at an index.
+func NewKey(index int, key [scionplane.KeySize]byte) *KeyAdd {
+	return &KeyAdd{Index: index, Key: base64.StdEncoding.EncodeToString(key[:])}
+}
+
+func parseKey(text string) (key [scionplane.KeySize]byte, err error) {
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	switch {
 	case err != nil:
 		return key, fmt.Errorf("key is not base64: %w", err)
@@ -114,47 +135,48 @@ func looksLikeKey(text string) bool {
 }
 
 // openSCION opens the SCION router name of any network namespace, or the only one on this machine if name is "".
-func openSCION(name string) (scionplane.Plane, error) {
-	inst, err := planes.Open(name, planes.Kind{
-		Name: "SCION router", Plural: "SCION routers", Is: isSCION, Anywhere: true, None: "see 'culvert status'",
+func openSCION(name string) (*datapath.Instance, error) {
+	return planes.Open(name, planes.Kind{
+		Name: "SCION router", Plural: "SCION routers", Is: scionplane.Routes, Anywhere: true, None: "see 'culvert status'",
 	})
-	return scionplane.Of(inst), err
 }
 
-// RemoveKey removes a forwarding key from a router's data plane and writes to out what it has done. Without force it returns
-// an error if valid packets would be dropped without the key. A key of a schedule is never removed.
-func RemoveKey(on, index string, force bool, out io.Writer) error {
-	n, err := keyIndex(index)
-	if err != nil {
-		return err
-	}
-	router, err := openSCION(on)
-	if err != nil {
-		return err
-	}
-	defer router.Close()
+// KeyDel asks for a forwarding key to be deleted. A key of a schedule is never deleted.
+type KeyDel struct {
+	onSCION
+	// Index is 0 or 1.
+	Index int `json:"index"`
+	// Force deletes the key even if valid packets will be dropped without it.
+	Force bool `json:"force,omitempty"`
+}
+
+// Check implements Request.
+func (d *KeyDel) Check() error { return checkIndex(d.Index) }
+
+func (d *KeyDel) do(_ context.Context, inst *datapath.Instance, r *Result) error {
+	router := scionplane.Of(inst)
 	keys, err := router.Keys()
 	if err != nil {
 		return err
 	}
-	if err := keptBySchedule(router, keys, n); err != nil {
+	if err := keptBySchedule(router, keys, d.Index); err != nil {
 		return err
 	}
 	own, _ := router.SlowPathKey()
 	if !router.Served() {
 		own = ""
 	}
-	loss := removalLoss(keys, n, own)
-	if loss != nil && !force {
+	loss := removalLoss(keys, d.Index, own)
+	if loss != nil && !d.Force {
 		return fmt.Errorf("key %d of router %s is %s: without it %s: --force removes it all the same",
-			n, router.Name(), loss.role, loss.follows)
+			d.Index, router.Name(), loss.role, loss.follows)
 	}
-	if err := router.RemoveKey(n); err != nil {
+	if err := router.RemoveKey(d.Index); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "key %d of router %s removed\n", n, router.Name())
+	fmt.Fprintf(r, "key %d of router %s removed\n", d.Index, router.Name())
 	if loss != nil {
-		fmt.Fprintln(out, loss.follows)
+		fmt.Fprintln(r, loss.follows)
 	}
 	return nil
 }
@@ -183,11 +205,12 @@ func removalLoss(keys []scionplane.KeyInfo, index int, own string) *loss {
 
 // ListKeys writes the index and ID of each key that a router has loaded. It does not write the keys themselves.
 func ListKeys(on string, asJSON bool, out io.Writer) error {
-	router, err := openSCION(on)
+	inst, err := openSCION(on)
 	if err != nil {
 		return err
 	}
-	defer router.Close()
+	defer inst.Close()
+	router := scionplane.Of(inst)
 	keys, err := router.Keys()
 	if err != nil {
 		return err
@@ -216,10 +239,16 @@ func ListKeys(on string, asJSON bool, out io.Writer) error {
 	return nil
 }
 
-func keyIndex(s string) (int, error) {
+// KeyIndex reads the index of a key.
+func KeyIndex(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n >= scionplane.MaxKeys {
 		return 0, fmt.Errorf("key index %q: use 0 or %d", s, scionplane.MaxKeys-1)
 	}
 	return n, nil
+}
+
+func checkIndex(n int) error {
+	_, err := KeyIndex(strconv.Itoa(n))
+	return err
 }

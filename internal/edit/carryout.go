@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package edit
 
 import (
 	"culvert/internal/datapath"
@@ -43,12 +43,4 @@ func apply(inst *datapath.Instance, e stage.Edit) error {
 		}
 		return nil
 	})
-}
-
-// checkers converts plans to a slice of the interface that Situation.Stages has.
-func checkers(plans []stage.Plan) (all []stage.Checker) {
-	for _, p := range plans {
-		all = append(all, p)
-	}
-	return all
 }
