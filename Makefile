@@ -11,7 +11,7 @@ export CGO_ENABLED = 0
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 
 # Packages whose tests need no root and no network namespace. All others run as root.
-UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/api ./internal/events ./internal/genapi ./cmd/culvert/internal/benchcmd ./cmd/culvert/internal/cli ./internal/bench/report ./internal/bpfobj ./internal/bench/search ./internal/config \
+UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/api ./internal/events ./internal/genapi ./internal/web ./cmd/culvert/internal/benchcmd ./cmd/culvert/internal/cli ./internal/bench/report ./internal/bpfobj ./internal/bench/search ./internal/config \
 	./internal/filter/cbpf/cbpftest ./internal/gendashboards ./internal/guest ./internal/lb/maglev ./internal/filter/pcap ./internal/scion/scionpkt ./internal/show/dump ./internal/stats ./internal/support ./internal/config/tomltext ./internal/host/pins ./internal/host/procnet ./internal/host/tcplisten ./internal/host/udpsock ./internal/version))))
 
 # Of the binary and of the package.
@@ -28,8 +28,8 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps deps-guest deps-deb build generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
-	test-vlan test-deb bench-insn baseline fuzz demo dist deb clean
+.PHONY: help deps deps-guest deps-deb deps-browser build generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
+	test-vlan test-deb test-web bench-insn baseline fuzz demo dist deb clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
@@ -49,11 +49,15 @@ test-unit: ## run the tests that need no root
 test-root: build peers ## run the tests that need root: packets, namespaces, the lab; ONLY=internal/lab for one package
 	@UNIT_PKGS="$(UNIT_PKGS)" ONLY="$(ONLY)" scripts/test.sh root
 
-test-long: deps build peers ## run all Go tests under the race detector, labs with an instrumented binary, and 1,000 reloads under load: hours
+test-long: deps build peers ## run all Go tests under the race detector, labs with an instrumented binary, 1,000 reloads under load, and the page in a browser: hours
 	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh race
 	@$(MAKE) build
 	CULVERT_TEST_RELOADS=1000 $(GO) test -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 6h -v -run 'TestReloadAllStages$$' ./internal/e2e
+	@$(MAKE) test-web
 	@$(MAKE) test-deb
+
+test-web: deps-browser build peers ## run the tests of the page to look at, in Chromium against a lab; SCREENSHOTS=DIR to keep pictures
+	CULVERT_SCREENSHOTS="$(SCREENSHOTS)" $(GO) test -tags browser -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 1h -v ./internal/web/browser
 
 test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 and 6.12), in QEMU
 	@scripts/test-kernels.sh
@@ -98,8 +102,8 @@ lint: ## check format, vet, staticcheck, licence lines, file lengths, tests name
 	@echo imports; scripts/check-imports.sh
 	@echo stages; scripts/check-stages.sh
 	@echo units; scripts/check-units.sh
-	@echo vet; $(GO) vet ./... && $(GO) vet -tags example ./internal/example ./internal/stages
-	@echo staticcheck; $(GO) tool staticcheck ./... && $(GO) tool staticcheck -tags example ./internal/example ./internal/stages
+	@echo vet; $(GO) vet ./... && $(GO) vet -tags example ./internal/example ./internal/stages && $(GO) vet -tags browser ./internal/web/browser
+	@echo staticcheck; $(GO) tool staticcheck ./... && $(GO) tool staticcheck -tags example ./internal/example ./internal/stages && $(GO) tool staticcheck -tags browser ./internal/web/browser
 
 peers: build ## build what the lab compares with: the reference router and its control services
 	bin/culvert lab build
@@ -115,6 +119,9 @@ deps: ## install the Debian packages that tests and demo need; nothing when all 
 
 deps-deb: ## the same for the test of the Debian package
 	@scripts/deps.sh deb
+
+deps-browser: ## the same for the tests of the page in a browser
+	@scripts/deps.sh browser
 
 deps-guest: ## the same for what runs in QEMU
 	@scripts/deps.sh guest

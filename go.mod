@@ -31,6 +31,8 @@ require github.com/ebitengine/purego v0.11.3
 require github.com/coreos/go-systemd/v22 v22.7.0
 
 require (
+	github.com/chromedp/cdproto v0.159.0
+	github.com/chromedp/chromedp v0.23.0
 	github.com/invopop/jsonschema v0.14.0
 	github.com/netsampler/goflow2/v2 v2.2.6
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.2
@@ -40,6 +42,7 @@ require (
 require (
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/buger/jsonparser v1.1.2 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.2 // indirect
 )

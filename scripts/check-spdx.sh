@@ -20,5 +20,5 @@ while IFS= read -r f; do
     echo "$f: no line '$want' at its top" >&2
     bad=1
   fi
-done < <(git ls-files -co --exclude-standard -- '*.go' '*.c' '*.h' '*.sh' '*.awk' Makefile .ci/run 'dist/*.service' 'dist/*.sysusers' 'dist/*.toml' 'dist/deb/*')
+done < <(git ls-files -co --exclude-standard -- '*.go' '*.c' '*.h' '*.sh' '*.awk' Makefile .ci/run 'dist/*.service' 'dist/*.sysusers' 'dist/*.toml' 'dist/deb/*' 'internal/web/static/*')
 exit $bad

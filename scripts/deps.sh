@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build, the tests and the demo need on Debian 12, or with the argument `guest` what
-# runs culvert in QEMU, with `deb` what tests the Debian package. Does nothing when nothing is missing; asks for root through sudo only when
+# runs culvert in QEMU, with `deb` what tests the Debian package, with `browser` what tests the page to look at. Does nothing when nothing is missing; asks for root through sudo only when
 # something is.
 set -euo pipefail
 
@@ -56,6 +56,12 @@ declare -A wanted_by_guest=(
 declare -A wanted_by_deb=(
   [mmdebstrap]=mmdebstrap
   [systemd-container]=systemd-nspawn
+)
+
+# The page is tested in a browser.
+declare -A wanted_by_browser=(
+  [chromium]=chromium
+  [fonts-dejavu-core]=/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 )
 
 die() {
@@ -145,7 +151,11 @@ main() {
     wanted=()
     for p in "${!wanted_by_deb[@]}"; do wanted[$p]=${wanted_by_deb[$p]}; done
     ;;
-  *) die "usage: deps.sh [guest|deb]" ;;
+  browser)
+    wanted=()
+    for p in "${!wanted_by_browser[@]}"; do wanted[$p]=${wanted_by_browser[$p]}; done
+    ;;
+  *) die "usage: deps.sh [guest|deb|browser]" ;;
   esac
   check_go
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -58,30 +58,46 @@ func (b *filterBed) eventually(want, line string) {
 	b.t.Fatalf("culvert %s says\n%s, want %q", line, got, want)
 }
 
+// get asks for a path by HTTP in the bed's namespace, and returns the answer with its header, "" without a connection.
+func (b *filterBed) get(addr, path string, header ...string) string {
+	b.t.Helper()
+	// This thread is in the namespace, so it has to make the connection.
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(err)
+	file := os.NewFile(uintptr(fd), "connection")
+	at, err := net.ResolveTCPAddr("tcp4", addr)
+	must(err)
+	if unix.Connect(fd, &unix.SockaddrInet4{Port: at.Port, Addr: [4]byte(at.IP.To4())}) != nil {
+		file.Close()
+		return ""
+	}
+	conn, err := net.FileConn(file)
+	must(err)
+	file.Close()
+	defer conn.Close()
+	req, err := http.NewRequest("GET", "http://"+addr+path, nil)
+	must(err)
+	for n := 0; n+1 < len(header); n += 2 {
+		if header[n] == "Host" {
+			req.Host = header[n+1]
+		}
+		req.Header.Set(header[n], header[n+1])
+	}
+	req.Close = true
+	must(req.Write(conn))
+	body, _ := io.ReadAll(conn)
+	return string(body)
+}
+
 // metric waits until a metric of the process in the bed's namespace has a value, or is missing if the value is "".
 func (b *filterBed) metric(addr, name, want string) {
 	b.t.Helper()
-	// This thread is in the namespace, so it has to make the connection.
 	get := func() string {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		must(err)
-		file := os.NewFile(uintptr(fd), "metrics")
-		at, err := net.ResolveTCPAddr("tcp4", addr)
-		must(err)
-		if unix.Connect(fd, &unix.SockaddrInet4{Port: at.Port, Addr: [4]byte(at.IP.To4())}) != nil {
-			file.Close()
+		body := b.get(addr, "/metrics")
+		if body == "" {
 			return "no connection"
 		}
-		conn, err := net.FileConn(file)
-		must(err)
-		file.Close()
-		defer conn.Close()
-		req, err := http.NewRequest("GET", "http://"+addr+"/metrics", nil)
-		must(err)
-		req.Close = true
-		must(req.Write(conn))
-		body, _ := io.ReadAll(conn)
-		for line := range strings.Lines(string(body)) {
+		for line := range strings.Lines(body) {
 			if value, ok := strings.CutPrefix(line, name+" "); ok {
 				return strings.TrimSpace(value)
 			}

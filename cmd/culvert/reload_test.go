@@ -55,6 +55,7 @@ func TestReload(t *testing.T) {
 	}
 	file := b.file("c.toml", head+rule(5))
 	p := runAttached(t, file)
+	b.eventually("changes nothing", "reload --dry-run") // the process may not listen yet
 	set := filepath.Join(filepath.Dir(file), "bad.txt")
 	must(os.WriteFile(set, []byte("192.0.2.0/24\n"), 0o600))
 	const sets = "[[filter.set]]\nname = 'bad'\nfile = 'bad.txt'\n[[filter.rule]]\nname = 's'\naction = 'drop'\nsrc = ['@bad']\n"
@@ -82,6 +83,13 @@ func TestReload(t *testing.T) {
 		{"metrics", "metrics = '127.0.0.1:9441'\nlog_level = 'debug'\n" + head + rule(6), false,
 			[]string{"metrics: none → 127.0.0.1:9441", "log_level: INFO → DEBUG"}, "udp port 6", "filter list"},
 		{"metrics everywhere", "metrics = '0.0.0.0:9441'\n" + head + rule(6), false, []string{"metrics: 127.0.0.1:9441 → 0.0.0.0:9441"}, "udp port 6", "filter list"},
+		{"a page", "metrics = '127.0.0.1:9441'\n" + head + rule(6) + "[web]\nlisten = '127.0.0.1:9480'\n", false,
+			[]string{"web.listen: none → 127.0.0.1:9480"}, "page  http://127.0.0.1:9480/", "status"},
+		{"page and metrics change places", "metrics = '127.0.0.1:9480'\n" + head + rule(6) + "[web]\nlisten = '127.0.0.1:9441'\n", false,
+			[]string{"metrics: 127.0.0.1:9441 → 127.0.0.1:9480", "web.listen: 127.0.0.1:9480 → 127.0.0.1:9441"}, "page  http://127.0.0.1:9441/", "status"},
+		{"a page for everybody", "metrics = '127.0.0.1:9441'\n" + head + rule(6) + "[web]\nlisten = ':9480'\n", false,
+			[]string{"web.listen: 127.0.0.1:9441 → :9480"}, "OPEN to whoever reaches the address: it has no password", "status"},
+		{"no page", "metrics = '0.0.0.0:9441'\n" + head + rule(6), false, []string{"web.listen: :9480 → none"}, "udp port 6", "filter list"},
 		{"metrics here", "metrics = '127.0.0.1:9441'\n" + head + rule(6), false, []string{"metrics: 0.0.0.0:9441 → 127.0.0.1:9441"}, "udp port 6", "filter list"},
 	} {
 		rewrite(t, file, step.text)
@@ -203,10 +211,12 @@ func TestReloadRefused(t *testing.T) {
 		{"another mode", "mode = 'generic'\n" + good, "is attached in native mode, and the kernel cannot change that while packets flow", 1},
 		{"an address in use", "metrics = '127.0.0.1:9442'\n" + good, "127.0.0.1:9442 is in use by culvert.test", 1},
 		{"an address that is not here", "metrics = '198.51.100.7:1'\n" + good, "198.51.100.7:1", 1},
+		{"a page at an address in use", good + "[web]\nlisten = '127.0.0.1:9442'\n", "serving the page on 127.0.0.1:9442: 127.0.0.1:9442 is in use by culvert.test", 8},
+		{"a page at an address that is not here", good + "[web]\nlisten = '198.51.100.7:1'\n", "this host does not have the address 198.51.100.7", 8},
 		{"no file", "", "", 0},
 	} {
 		var held net.Listener
-		if tt.name == "an address in use" {
+		if strings.Contains(tt.name, "an address in use") {
 			l, err := net.Listen("tcp", "127.0.0.1:9442") // in the namespace of this thread
 			must(err)
 			held = l

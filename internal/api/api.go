@@ -128,6 +128,8 @@ func Paths() []Path {
 			write: func(s *Source, _ url.Values, out io.Writer) error { return filterview.List(s.Name, true, out) }},
 		{Path: "/v1/filter/sets", What: "the filter's sets", Verb: "culvert filter set list --on NAME -j", Answer: filterview.SetList{},
 			write: func(s *Source, _ url.Values, out io.Writer) error { return filterview.ListSets(s.Name, true, out) }},
+		{Path: "/v1/filter/top", What: "the heaviest talkers, while a 'culvert filter top' runs", Kind: "data plane whose talkers somebody looks at",
+			Answer: filterview.Talkers{}, write: func(s *Source, _ url.Values, out io.Writer) error { return filterview.TopNow(s.Name, out) }},
 		{Path: "/v1/lb", What: "the load balancer: VIPs and backends", Verb: "culvert lb show --on NAME -j", Kind: "load balancer", Answer: lbview.Report{},
 			write: func(s *Source, _ url.Values, out io.Writer) error {
 				return lbview.Show(lbview.ShowOptions{On: s.Name, JSON: true}, out)

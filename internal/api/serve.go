@@ -14,10 +14,25 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // MostConnections is how many connections are to be served at a time.
 const MostConnections = 32
+
+// ClockHeader is the header that says when an answer was begun: in seconds since the machine's start, so that the rate of a counter
+// can be told from two answers, whatever becomes of the time of day and of the process.
+const ClockHeader = "Culvert-Clock"
+
+// readClock returns the value of ClockHeader, "" if the kernel does not tell.
+func readClock() string {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return ""
+	}
+	return strconv.FormatFloat(time.Duration(now.Nano()).Seconds(), 'f', 6, 64)
+}
 
 // maxAnswer bounds the bytes of an answer: with MostConnections it bounds the memory that clients can take.
 const maxAnswer = 8 << 20
@@ -88,6 +103,9 @@ func (h *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseFor(w, err)
 		return
 	}
+	if a.clock != "" {
+		w.Header().Set(ClockHeader, a.clock)
+	}
 	send(w, a.status, a.kind, a.text.Bytes())
 }
 
@@ -119,6 +137,7 @@ func (h *server) only(path string) string {
 type answer struct {
 	status int
 	kind   string // of its content
+	clock  string // for ClockHeader, "" for a text that does not change
 	text   bytes.Buffer
 }
 
@@ -176,16 +195,19 @@ func (h *server) write(r *http.Request, p Path, q url.Values) (a *answer, err er
 	if p.Path == MetricsPath {
 		return h.metrics(r)
 	}
-	all := new(answer)
+	all, clock := new(answer), ""
 	if p.Path == listPath {
 		err = h.list(all)
 	} else {
+		if !p.fixed {
+			clock = readClock()
+		}
 		err = p.write(h.source, q, all)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a = &answer{status: http.StatusOK, kind: "application/json"}
+	a = &answer{status: http.StatusOK, kind: "application/json", clock: clock}
 	if err := json.Compact(&a.text, all.text.Bytes()); err != nil {
 		return nil, err
 	}

@@ -43,6 +43,8 @@ type Node struct {
 	LogLevel string `toml:"log_level"`
 	// Metrics is the address that serves metrics, such as "127.0.0.1:9441". A file with a Namer has none.
 	Metrics string `toml:"metrics"`
+	// Web is nil without a page to look at.
+	Web *Web `toml:"web"`
 
 	// Tables are the tables of stages that the file has, by name.
 	Tables map[string]Table `toml:"-"`
@@ -104,7 +106,7 @@ func IsNode(path string, parts []Part) (bool, error) {
 	if len(tables) == 0 && len(bytes.TrimSpace(b)) > 0 {
 		return true, nil
 	}
-	keys := []string{"mode", "interfaces", "missing", "detached", "workers"}
+	keys := []string{"mode", "interfaces", "missing", "detached", "workers", "web"}
 	for _, p := range parts {
 		keys = append(keys, p.Name)
 	}
@@ -164,6 +166,7 @@ func LoadAll(path string, parts []Part) (*Node, error) {
 	errs.Add(n.checkLifecycle(n.Position))
 	errs.Add(n.checkLogLevel(n.Position))
 	errs.Add(n.Workers.check(n.In("workers")))
+	errs.Add(n.Web.check(n.In("web")))
 	var wrong []string
 	for _, p := range parts {
 		if t, ok := n.Tables[p.Name]; ok {
@@ -267,5 +270,6 @@ func (n *Node) checkNames(at Position) error {
 			errs.Add(at.Locate("metrics", fmt.Errorf("metrics = %q: use address:port", n.Metrics)))
 		}
 	}
+	errs.Add(n.checkWebMetrics())
 	return errs.Err()
 }

@@ -19,10 +19,15 @@ type Config struct {
 	NotKept bool
 	// Trial says that the configuration goes back to the one before unless somebody keeps it.
 	Trial bool
+	// Web is the address of the page to look at, "" if there is none, and WebProblem why nobody gets it. WebOpen tells whether other
+	// machines may reach it.
+	Web, WebProblem string
+	WebOpen         bool
 }
 
 func checkConfigs(all []Config) (found []Finding) {
 	for _, c := range all {
+		found = append(found, c.checkWeb()...)
 		add := func(status Status, finding, command string) {
 			found = append(found, Finding{Status: status, Check: "configuration", Finding: "data plane " + c.Router + ": " + finding, Command: command})
 		}
@@ -40,4 +45,21 @@ func checkConfigs(all []Config) (found []Finding) {
 		}
 	}
 	return found
+}
+
+// checkWeb says whether nobody gets the page to look at, or too many may.
+func (c Config) checkWeb() []Finding {
+	f := Finding{Check: "web", Finding: "data plane " + c.Router + ": "}
+	switch {
+	case c.WebProblem != "":
+		f.Status, f.Command = Fail, "culvert check -c "+c.File
+		f.Finding += "nobody gets the page at " + c.Web + ": " + c.WebProblem
+	case c.WebOpen:
+		f.Status = Warn
+		f.Finding += "the page at " + c.Web + " has no password, and other machines may reach it: listen at 127.0.0.1 and use a tunnel, " +
+			"or let a firewall say who may"
+	default:
+		return nil
+	}
+	return []Finding{f}
 }

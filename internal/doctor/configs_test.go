@@ -27,6 +27,14 @@ func TestConfigs(t *testing.T) {
 			Status: Warn, Check: "configuration", Command: "culvert reload --on edge --keep",
 			Finding: "data plane edge: the configuration goes back to the one before unless somebody keeps it",
 		}}},
+		{"a page for this machine", Config{Router: "edge", Web: "127.0.0.1:9480"}, nil},
+		{"a page for others", Config{Router: "edge", Web: "192.0.2.1:9480", WebOpen: true}, []Finding{{
+			Status: Warn, Check: "web", Finding: "data plane edge: the page at 192.0.2.1:9480 has no password, and other machines may reach it: " +
+				"listen at 127.0.0.1 and use a tunnel, or let a firewall say who may",
+		}}},
+		{"no page", Config{Router: "edge", File: "e.toml", Web: "192.0.2.1:9480", WebOpen: true, WebProblem: "no address"}, []Finding{{
+			Status: Fail, Check: "web", Command: "culvert check -c e.toml", Finding: "data plane edge: nobody gets the page at 192.0.2.1:9480: no address",
+		}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := checkConfigs([]Config{tt.config})

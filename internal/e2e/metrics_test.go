@@ -41,6 +41,8 @@ type measured struct {
 // allStages is a configuration with something of everything that has metrics, with the SCION router's own file and its
 // key.
 const allStages = `interfaces = ['to-a', 'to-b']
+[web]
+listen = '127.0.0.1:9480'
 [scion]
 config = '%s'
 [[scion.key]]
@@ -257,6 +259,7 @@ func TestMetrics(t *testing.T) {
 	want(10e6, "culvert_filter_rule_limit_bytes_per_second", "per=rule", "rule=bulk")
 	want(1, "culvert_filter_protected_service_info", "forwarded=false", "service=198.18.1.1:80")
 	want(1, "culvert_config_last_reload_successful")
+	want(1, "culvert_web_up")
 	for _, stage := range []string{"filter", "lb", "scion", "route"} {
 		want(1, "culvert_stage_state", "state=ready", "stage="+stage)
 	}

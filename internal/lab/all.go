@@ -40,6 +40,9 @@ const allBackends = 2
 // culvert's BGP.
 const netAllPeer = 30
 
+// allPage is where rut has its page to look at. A browser gets there by a way like that of docs/web.md.
+const allPage = "127.0.0.1:9480"
+
 // allBlocked is the number of client's second address, which the filter blocks.
 const allBlocked = 66
 
@@ -274,6 +277,7 @@ func (l *Lab) showAll() string {
 	try("client", "ping -c 3 -W 1 -I "+l.All.Blocked.String()+" "+wellKnown4.target.String()+"   # blocked by the filter")
 	try("client", "curl "+lbURL(lbVIP4))
 	try("rut", "culvert status")
+	try("rut", "curl -s http://"+allPage+"/v1/status")
 	s.WriteString("change the file, or the drop-in, and then:\n")
 	try("rut", "culvert check -c "+l.All.Config)
 	try("rut", "culvert reload --dry-run")

@@ -50,6 +50,9 @@ protocol bgp culvert%[1]s {
 const allConfig = `# Made by 'culvert lab'. The filter is in culvert.d/filter.toml.
 interfaces = [%[1]s]
 
+[web]
+listen = "` + allPage + `"
+
 [scion]
 config = "%[2]s"
 

@@ -38,6 +38,7 @@ func changes(was, is *up) (lines []string) {
 		{"mode", old.Mode, now.Mode},
 		{"workers", workersText(old), workersText(now)},
 		{"metrics", old.Metrics, now.Metrics},
+		{"web.listen", old.WebAddress(), now.WebAddress()},
 		{"log_level", old.Level().String(), now.Level().String()},
 		{"missing", old.Missing, now.Missing},
 		{"detached", old.Detached, now.Detached},

@@ -68,7 +68,7 @@ func (c *Checked) look() {
 		defer running.Close()
 	}
 	c.note(idleWorkers(c.file.Node))
-	c.refused(checkMetrics(c.file.Node, c.served))
+	c.refused(checkListeners(c.file.Node, c.served))
 	c.wrong(c.checkPlans(running))
 	c.refused(c.checkHost(true, c.served, c.note))
 	if c.name == "" || len(c.on) == 0 {
@@ -172,13 +172,27 @@ func idleWorkers(n *config.Node) error {
 	return n.Locate("workers", errors.New("[workers] has no effect: only the SCION router's packets are spread, and there is no [scion]"))
 }
 
-// checkMetrics returns the error with which the node's metrics could not be served. The process served may hold the address.
-func checkMetrics(n *config.Node, served int) error {
-	if n.Metrics == "" {
-		return nil
+// checkListeners returns the errors with which the node's metrics and its page could not be served. The process served may hold
+// the addresses.
+func checkListeners(n *config.Node, served int) error {
+	var errs config.Errors
+	if n.Metrics != "" {
+		if err := tcplisten.Check(n.Metrics, served); err != nil {
+			errs.Add(n.Locate("metrics", metricsError(n.Metrics, err)))
+		}
 	}
-	if err := tcplisten.Check(n.Metrics, served); err != nil {
-		return n.Locate("metrics", fmt.Errorf("serving metrics on %s: %w", n.Metrics, err))
+	if at := n.WebAddress(); at != "" {
+		if err := tcplisten.Check(at, served); err != nil {
+			errs.Add(n.In("web").Locate("listen", webError(at, err)))
+		}
 	}
-	return nil
+	return errs.Err()
+}
+
+func metricsError(address string, err error) error {
+	return fmt.Errorf("serving metrics on %s: %w", address, err)
+}
+
+func webError(address string, err error) error {
+	return fmt.Errorf("serving the page on %s: %w", address, err)
 }

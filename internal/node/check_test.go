@@ -147,6 +147,8 @@ forwarded = true
 			"DIR/a-password-that-anyone-may-read.toml:10:17: neighbor 192.0.2.9: reading the password: others than its owner may use DIR/open.secret (mode 0644)"}, nil},
 		{"a local address elsewhere", checkHead + bgp + "local_address = \"192.0.2.3\"\n", nil, []string{
 			"DIR/a-local-address-elsewhere.toml:10:17: neighbor 192.0.2.9: this host does not have local_address 192.0.2.3"}},
+		{"page elsewhere", checkHead + "[web]\nlisten = \"192.0.2.3:9480\"\n[route]\n",
+			[]string{"DIR/page-elsewhere.toml:3:10: serving the page on 192.0.2.3:9480: this host does not have the address 192.0.2.3"}, nil},
 		{"metrics elsewhere, and workers for nothing", "metrics = \"192.0.2.3:9441\"\n" + checkHead + "[workers]\ncpus = [0]\n[route]\n",
 			[]string{"DIR/metrics-elsewhere,-and-workers-for-nothing.toml:1:11: serving metrics on 192.0.2.3:9441: this host does not have the address 192.0.2.3"},
 			[]string{"DIR/metrics-elsewhere,-and-workers-for-nothing.toml:3:2: [workers] has no effect"}},
@@ -180,13 +182,16 @@ func TestCheckMillion(t *testing.T) {
 	wantTexts(t, "errors", dir, Check(path).Errors(), []string{"DIR/million.toml:4:8: set many: DIR/many.txt:500001: \"10.15.66.640\" is no address"})
 }
 
-// TestCheckAddressInUse has another process listen where the file wants its metrics.
+// TestCheckAddressInUse has another process listen where the file wants its metrics and its page.
 func TestCheckAddressInUse(t *testing.T) {
 	dir, write := checkBed(t)
 	pid, _, _ := otherprocess.Hold(t, "tcp", "192.0.2.1:9441")
 	path := write("used.toml", checkHead+"metrics = \"192.0.2.1:9441\"\n[filter]\n")
 	wantTexts(t, "errors", dir, Check(path).Errors(), []string{
 		fmt.Sprintf("DIR/used.toml:2:11: serving metrics on 192.0.2.1:9441: 192.0.2.1:9441 is in use by node.test (process %d)", pid)})
+	page := write("page.toml", checkHead+"[web]\nlisten = \"192.0.2.1:9441\"\n[filter]\n")
+	wantTexts(t, "errors", dir, Check(page).Errors(), []string{
+		fmt.Sprintf("DIR/page.toml:3:10: serving the page on 192.0.2.1:9441: 192.0.2.1:9441 is in use by node.test (process %d)", pid)})
 }
 
 // TestCheckNetfilter has a rule that forwarded packets would go past.
@@ -247,6 +252,10 @@ func TestCheckSCION(t *testing.T) {
 	if err := DoctorOptions(bad, &doctor.Options{}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != gap {
 		t.Errorf("doctor: %v, want %s", err, gap)
 	}
+
+	write("br.toml", "[general]\nid = \"br1\"\nconfig_dir = \""+dir+"\"\n[metrics]\nprometheus = \"192.0.2.1:30442\"\n")
+	wantTexts(t, "errors", dir, Check(write("w.toml", "[scion]\nconfig = \"br.toml\"\n[web]\nlisten = \"192.0.2.1:30442\"\n")).Errors(), []string{
+		"DIR/w.toml:4:10: listen = \"192.0.2.1:30442\" is the address of metrics.prometheus = \"192.0.2.1:30442\" in DIR/br.toml: use another port"})
 
 	used, err := net.ListenPacket("udp", "192.0.2.1:50000") // of this process, which does not count
 	if err != nil {

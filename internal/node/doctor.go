@@ -208,7 +208,10 @@ func addConfig(o *doctor.Options, inst *datapath.Instance) {
 	default:
 		c.Refused = s.Reload.Error
 	}
-	if len(c.Differs) > 0 || c.Refused != "" || c.NotKept || c.Trial {
+	if s.Web != nil {
+		c.Web, c.WebProblem, c.WebOpen = s.Web.Listen, s.Web.Problem, s.Web.Open
+	}
+	if c.WebProblem != "" || c.WebOpen || len(c.Differs) > 0 || c.Refused != "" || c.NotKept || c.Trial {
 		o.Configs = append(o.Configs, c)
 	}
 }

@@ -4,16 +4,14 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"culvert/internal/config"
+	"culvert/internal/api"
 	"culvert/internal/datapath"
 	"culvert/internal/httpserve"
 	"culvert/internal/stats"
@@ -23,29 +21,35 @@ import (
 // exported has the metrics of the process itself.
 type exported struct {
 	stats.Group
-	// reload tells how the last reload of the configuration went.
+	// reload tells how the last reload of the configuration went, and web whether the page to look at is there.
 	reload *stats.Reload
+	web    *stats.Web
 }
 
 func newExported() *exported {
-	e := &exported{reload: stats.NewReload()}
-	e.Group = stats.Group{stats.NewBuildInfo(version.Short(), version.Revision(), runtime.Version()), e.reload}
+	e := &exported{reload: stats.NewReload(), web: new(stats.Web)}
+	e.Group = stats.Group{stats.NewBuildInfo(version.Short(), version.Revision(), runtime.Version()), e.reload, e.web}
 	return e
 }
 
 // metricsServer serves the counters of the instance at /metrics, at an address that may change. A SCION router serves its own.
 type metricsServer struct {
-	// failed gets the error with which serving has ended.
-	failed func(error)
+	httpserve.Place
 	// process has the metrics of the process itself. logError logs what cannot be read.
 	process  prometheus.Collector
 	logError func(message string, fields ...any)
-	// address is where they are served, "" for nowhere, and listener what listens there.
-	address  string
-	listener net.Listener
 	handler  atomic.Pointer[http.Handler]
-	stop     context.CancelFunc
-	work     sync.WaitGroup
+}
+
+// newMetrics returns a server of metrics that serves nowhere yet. failed gets the error with which serving has ended.
+func newMetrics(process prometheus.Collector, failed func(error), logError func(message string, fields ...any)) *metricsServer {
+	m := &metricsServer{process: process, logError: logError}
+	mux := http.NewServeMux()
+	mux.Handle(api.MetricsPath, m)
+	m.Place = httpserve.Place{Failed: failed, Serve: func(ctx context.Context, l net.Listener) error {
+		return httpserve.Serve(ctx, l, mux, "metrics")
+	}}
+	return m
 }
 
 // show has the server show an instance, nil for none, from now on.
@@ -61,48 +65,4 @@ func (m *metricsServer) show(inst *datapath.Instance) {
 // ServeHTTP implements http.Handler.
 func (m *metricsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*m.handler.Load()).ServeHTTP(w, r)
-}
-
-// listen opens a listener at another address, nil if the address is the same or there is none. It may overlap with the address
-// before.
-func (m *metricsServer) listen(n *config.Node) (net.Listener, error) {
-	if n.Metrics == m.address || n.Metrics == "" {
-		return nil, nil
-	}
-	l, err := httpserve.Listen(n.Metrics, m.listener)
-	if err != nil {
-		return nil, n.Locate("metrics", fmt.Errorf("serving metrics on %s: %w", n.Metrics, err))
-	}
-	return l, nil
-}
-
-// move serves at an address from now on, by a listener from listen.
-func (m *metricsServer) move(address string, l net.Listener) {
-	if address == m.address {
-		return
-	}
-	m.close()
-	m.address = address
-	if l == nil {
-		return
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	m.stop, m.listener = stop, l
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", m)
-	m.work.Go(func() {
-		if err := httpserve.Serve(ctx, l, mux, "metrics"); err != nil {
-			m.failed(err)
-		}
-	})
-}
-
-// close ends serving.
-func (m *metricsServer) close() {
-	if m.stop != nil {
-		m.stop()
-		m.work.Wait()
-		m.stop = nil
-	}
-	m.address, m.listener = "", nil
 }

@@ -85,11 +85,11 @@ func run(ctx context.Context, read func() (stage.File, error)) error {
 	if err := idleWorkers(n); err != nil {
 		log.Warn(err.Error())
 	}
-	listener, err := listen(n)
+	opened, err := listen(n)
 	if err != nil {
 		return err
 	}
-	defer closeListener(listener)
+	defer opened.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	exported := newExported()
@@ -102,7 +102,7 @@ func run(ctx context.Context, read func() (stage.File, error)) error {
 	}
 	p := newProcess(u, read, exported, log, level)
 	p.events = hub
-	p.metrics.move(n.Metrics, listener)
+	p.move(n, opened)
 	defer func() { p.up.close() }()
 	defer cancel()
 	return p.run(ctx)
@@ -117,22 +117,32 @@ func logAttached(log *slog.Logger, name string, on []string, adopted bool) {
 	log.Info("attached", "name", name, "interfaces", on, "adopted", adopted)
 }
 
-// listen opens the listener of the node's metrics, nil if the file does not ask for metrics. A SCION router serves its own.
-func listen(n *config.Node) (net.Listener, error) {
-	if n.Metrics == "" {
-		return nil, nil
+// listen opens the listeners of the node's metrics and of its page, nil for what the file does not ask for. A SCION router serves its
+// own metrics.
+func listen(n *config.Node) (l listeners, err error) {
+	open := func(address string) (net.Listener, error) {
+		if address == "" {
+			return nil, nil
+		}
+		return httpserve.Listen(address)
 	}
-	listener, err := httpserve.Listen(n.Metrics)
+	l.metrics, err = open(n.Metrics)
 	if err != nil {
-		if by := servedBy(n.Name); by != "" { // its process has the address
-			return nil, fmt.Errorf("data plane %s is served by %s: stop that process first", n.Name, by)
-		}
-		if err := checkMetrics(n, 0); err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("serving metrics on %s: %w", n.Metrics, err)
+		err = metricsError(n.Metrics, err)
+	} else if l.web, err = open(n.WebAddress()); err != nil {
+		err = webError(n.WebAddress(), err)
 	}
-	return listener, nil
+	if err == nil {
+		return l, nil
+	}
+	l.close()
+	if by := servedBy(n.Name); by != "" { // its process has the address
+		return listeners{}, fmt.Errorf("data plane %s is served by %s: stop that process first", n.Name, by)
+	}
+	if why := checkListeners(n, 0); why != nil {
+		return listeners{}, why
+	}
+	return listeners{}, err
 }
 
 // servedBy names the process that serves the data plane name of this network namespace, "" if there is none.

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
 	"culvert/internal/events"
 	"culvert/internal/host/pulse"
@@ -34,6 +35,7 @@ type process struct {
 	now     atomic.Pointer[up]
 	states  *stageStates
 	metrics *metricsServer
+	web     *webPage
 	// exported has the process's own metrics.
 	exported *exported
 	servers  []*server
@@ -57,7 +59,8 @@ func newProcess(u *up, read func() (stage.File, error), e *exported, log *slog.L
 		watch: newWatch(log), events: events.NewHub(),
 	}
 	p.now.Store(u)
-	p.metrics = &metricsServer{failed: p.fail, process: e, logError: log.Error}
+	p.metrics = newMetrics(e, p.fail, log.Error)
+	p.web = newWebPage(p)
 	p.metrics.show(u.inst)
 	return p
 }
@@ -66,6 +69,8 @@ func newProcess(u *up, read func() (stage.File, error), e *exported, log *slog.L
 func (p *process) run(ctx context.Context) error {
 	p.states = newStages(p.up, p.log)
 	defer p.states.close()
+	p.web.publish(p.states.web)
+	defer p.web.publish(func(*inforce.Web) {})
 	defer p.watch.begin(p.states)()
 	defer p.watch.loop.End() // the end counts as a turn: a stage may not end
 	hangup := make(chan os.Signal, 1)
@@ -78,7 +83,8 @@ func (p *process) run(ctx context.Context) error {
 	defer control.Wait()
 	defer shown.Wait()
 	defer stop()
-	defer p.metrics.close()
+	defer p.metrics.Close()
+	defer p.web.Close()
 	shown.Go(func() { p.watchLosses(serving) })
 	p.begin(ctx)
 	err := p.loop(ctx, hangup)

@@ -111,7 +111,7 @@ func (p *process) check(next *up, note func(error)) error {
 		note(err)
 	}
 	var errs config.Errors
-	errs.Add(checkMetrics(next.file.Node, os.Getpid()))
+	errs.Add(checkListeners(next.file.Node, os.Getpid()))
 	if p.up.inst == nil {
 		errs.Add(next.checkHost(true, os.Getpid(), note))
 		return errs.Err()
@@ -141,12 +141,12 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 	p.changes.Lock()
 	defer p.changes.Unlock()
 	p.watch.loop.Beat()
-	listener, err := p.metrics.listen(next.file.Node)
+	opened, err := p.listen(next.file.Node)
 	if err != nil {
 		return false, err
 	}
 	if err := p.prepare(ctx, next); err != nil {
-		closeListener(listener)
+		opened.close()
 		return false, err
 	}
 	p.watch.loop.Beat()
@@ -154,7 +154,7 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 	keep, err := p.fits(next)
 	if err != nil {
 		closeStages(next.prepared, p.log)
-		closeListener(listener)
+		opened.close()
 		return false, err
 	}
 	var goOn, end []*server
@@ -179,13 +179,13 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 	}
 	if err != nil {
 		closeStages(next.prepared, p.log)
-		closeListener(listener)
+		opened.close()
 		p.resume(ctx, end, !keep)
 		return false, err
 	}
 	p.watch.loop.Beat()
 	p.succeed(ctx, next, goOn, !keep)
-	p.metrics.move(next.file.Node.Metrics, listener)
+	p.move(next.file.Node, opened)
 	return !keep, nil
 }
 

@@ -39,6 +39,9 @@ type stageStates struct {
 	failed   bool
 }
 
+// startedAt is when this process began.
+var startedAt = time.Now()
+
 // statesPeriod is how often it is checked whether the data plane was detached and attached again. That gives it another ID.
 const statesPeriod = 500 * time.Millisecond
 
@@ -182,9 +185,9 @@ func (s *stageStates) reloaded(u *up, err error) {
 		r.Error = config.All(err)[0].Error()
 	}
 	s.mu.Lock()
-	until := s.inForce.Until
+	was := s.inForce
 	s.inForce = u.inForce()
-	s.inForce.Reload, s.inForce.Until = &r, until
+	s.inForce.Reload, s.inForce.Until, s.inForce.Web = &r, was.Until, was.Web
 	s.mu.Unlock()
 	s.write(true)
 }
@@ -197,9 +200,17 @@ func (s *stageStates) until(at *time.Time) {
 	s.write(true)
 }
 
+// web publishes the state of the page to look at, nil if there is none.
+func (s *stageStates) web(w *inforce.Web) {
+	s.mu.Lock()
+	s.inForce.Web = w
+	s.mu.Unlock()
+	s.write(true)
+}
+
 // inForce returns the state of the configuration, which was just read.
 func (u *up) inForce() inforce.State {
-	return inforce.State{File: absolute(u.file.Path), DropIns: len(u.file.Node.Files) > 0, ReadAt: u.readAt, Read: u.stamps}
+	return inforce.State{File: absolute(u.file.Path), DropIns: len(u.file.Node.Files) > 0, ReadAt: u.readAt, StartedAt: startedAt, Read: u.stamps}
 }
 
 // absolute returns a path that commands in other directories can use.

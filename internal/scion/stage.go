@@ -4,6 +4,7 @@ package scion
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -38,7 +39,18 @@ func (s Stage) Plan(f stage.File) (stage.Plan, error) {
 		return nil, err
 	}
 	p.beside = len(f.Node.Tables) > 1
-	return p, nil
+	return p, p.router.apartFrom(f.Node)
+}
+
+// apartFrom returns an error if the page to look at has an address of the router's own.
+func (r *Router) apartFrom(n *config.Node) error {
+	addresses, web := r.httpAddresses(), n.WebAddress()
+	for _, field := range slices.Sorted(maps.Keys(addresses)) {
+		if config.SameListener(web, addresses[field]) {
+			return n.In("web").Locate("listen", fmt.Errorf("listen = %q is the address of %s = %q in %s: use another port", web, field, addresses[field], r.Path))
+		}
+	}
+	return nil
 }
 
 // plan is a [scion] table with the content of the router's own files.

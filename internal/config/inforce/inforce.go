@@ -23,10 +23,24 @@ type State struct {
 	// Read are the files that the configuration was read from, with their drop-ins and those that they name, at ReadAt.
 	Read   []filestamp.Stamp `json:"read"`
 	ReadAt time.Time         `json:"read_at"`
+	// StartedAt is when the process began.
+	StartedAt time.Time `json:"started_at,omitzero"`
 	// Reload is the last attempt to read the files again, nil if there was none.
 	Reload *Reload `json:"reload,omitempty"`
 	// Until is when the configuration before this one comes back unless somebody keeps this one, nil if it stays.
 	Until *time.Time `json:"until,omitempty"`
+	// Web is the page to look at, nil if there is none.
+	Web *Web `json:"web,omitempty"`
+}
+
+// Web is the page to look at.
+type Web struct {
+	// Listen is its address as in the configuration.
+	Listen string `json:"listen"`
+	// Open tells whether other machines may reach it: the address is none of loopback.
+	Open bool `json:"open,omitempty"`
+	// Problem says in one line why nobody gets it, "" if that is not so.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Reload is an attempt to read the configuration again.

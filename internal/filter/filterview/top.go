@@ -14,6 +14,7 @@ import (
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/talkers"
 	"culvert/internal/show"
+	"culvert/internal/show/planes"
 	"culvert/internal/show/screen"
 	"culvert/internal/show/text"
 	"culvert/internal/show/usage"
@@ -81,6 +82,30 @@ func (t *topView) look(ctx context.Context, wait time.Duration) (s filterplane.T
 		}
 	}
 	return s, err
+}
+
+// nowCount is how many talkers TopNow writes at most.
+const nowCount = 20
+
+// TopNow writes the list of a 'culvert filter top' that runs elsewhere, as JSON. It turns nothing on: without one it is an AbsentError.
+func TopNow(on string, out io.Writer) error {
+	inst, err := Open(on)
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	f, err := filterplane.Read(inst)
+	if err != nil {
+		return err
+	}
+	if f.Top == filterplane.TopOff {
+		return planes.Absent("nobody looks at the talkers of %s now: run 'culvert filter top'", inst.Name())
+	}
+	t := &topView{o: TopOptions{By: filter.FormatBy(f.Top), Count: nowCount}, inst: inst, by: f.Top}
+	if t.sample, err = filterplane.Top(inst, filterplane.TopWindows); err != nil {
+		return err
+	}
+	return show.JSON(out, t.talkers())
 }
 
 // TopOff turns top off, which a 'culvert filter top' that was killed leaves on.

@@ -21,20 +21,12 @@ const stateListen = 10
 // Check returns an error if an address, as "127.0.0.1:9441" or ":9441", is not one of this network namespace, or if another
 // process listens there. What the process served holds is not in the way.
 func Check(address string, served int) error {
-	resolved, err := net.ResolveTCPAddr("tcp", address)
+	at, err := resolve(address)
 	if err != nil {
 		return err
 	}
-	at := resolved.AddrPort()
-	at = netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
-	if at.Addr().IsValid() && !at.Addr().IsUnspecified() && !nonlocal(at.Addr()) {
-		elsewhere, err := hostaddr.Elsewhere([]netip.AddrPort{at})
-		if err == nil && len(elsewhere) > 0 {
-			err = fmt.Errorf("this host does not have the address %s", at.Addr())
-		}
-		if err != nil {
-			return err
-		}
+	if err := elsewhere(at); err != nil {
+		return err
 	}
 	if at.Port() == 0 {
 		return nil // the kernel chooses one
@@ -49,6 +41,35 @@ func Check(address string, served int) error {
 		}
 	}
 	return nil
+}
+
+// Elsewhere returns an error if an address is not one of this network namespace.
+func Elsewhere(address string) error {
+	at, err := resolve(address)
+	if err != nil {
+		return err
+	}
+	return elsewhere(at)
+}
+
+func resolve(address string) (netip.AddrPort, error) {
+	resolved, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	at := resolved.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()), nil
+}
+
+func elsewhere(at netip.AddrPort) error {
+	if !at.Addr().IsValid() || at.Addr().IsUnspecified() || nonlocal(at.Addr()) {
+		return nil
+	}
+	there, err := hostaddr.Elsewhere([]netip.AddrPort{at})
+	if err == nil && len(there) > 0 {
+		err = fmt.Errorf("this host does not have the address %s", at.Addr())
+	}
+	return err
 }
 
 // nonlocal tells whether the kernel lets processes bind addresses that the host does not have.

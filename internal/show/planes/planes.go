@@ -29,6 +29,9 @@ type AbsentError struct{ text string }
 
 func (e *AbsentError) Error() string { return e.text }
 
+// Absent returns an AbsentError.
+func Absent(format string, args ...any) error { return &AbsentError{fmt.Sprintf(format, args...)} }
+
 // candidate is a data plane to choose from. here tells whether it is in this network namespace, and is whether it is of the
 // kind.
 type candidate struct {

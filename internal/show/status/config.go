@@ -15,12 +15,16 @@ import (
 type Config struct {
 	File   string    `json:"file"`
 	ReadAt time.Time `json:"read_at"`
+	// StartedAt is when the process began, left out if it has not told.
+	StartedAt time.Time `json:"started_at,omitzero"`
 	// Differs are the files that have changed since they were read.
 	Differs []string `json:"differs"`
 	// Reload is the last attempt to read them again, left out if there was none.
 	Reload *inforce.Reload `json:"reload,omitempty"`
 	// Until is when the configuration before this one comes back unless this one is kept, left out if it stays.
 	Until *time.Time `json:"until,omitempty"`
+	// Web is the page to look at, left out if there is none.
+	Web *inforce.Web `json:"web,omitempty"`
 }
 
 // describeConfig reads which configuration is in force. It is left out if the process has not told.
@@ -30,12 +34,22 @@ func (r *Router) describeConfig(p inforce.Plane) {
 		return
 	}
 	r.Config = &Config{
-		File: s.File, ReadAt: s.ReadAt.Truncate(time.Second), Differs: append([]string{}, s.Differs()...), Reload: s.Reload, Until: s.Until,
+		File: s.File, ReadAt: s.ReadAt.Truncate(time.Second), StartedAt: s.StartedAt.Truncate(time.Second), Differs: append([]string{}, s.Differs()...), Reload: s.Reload, Until: s.Until, Web: s.Web,
 	}
 }
 
-// lines says what is not as the files have it.
+// lines says what is not as the files have it, and where the page to look at is.
 func (c *Config) lines(now time.Time) (lines []string) {
+	if w := c.Web; w != nil {
+		line := "  page  http://" + w.Listen + "/"
+		switch {
+		case w.Problem != "":
+			line = "  page  NOT THERE: " + w.Listen + ": " + w.Problem
+		case w.Open:
+			line += "  OPEN to whoever reaches the address: it has no password"
+		}
+		lines = append(lines, line)
+	}
 	if c.Until != nil {
 		lines = append(lines, fmt.Sprintf("  configuration  goes back to the one before in %.0f s: to keep it, culvert reload --keep", max(c.Until.Sub(now).Seconds(), 0)))
 	}
