@@ -93,7 +93,7 @@ const (
 	listKind   = "list" // of texts, each with the name
 )
 
-// IsFlag, IsText and IsList tell of what kind a parameter is.
+// IsFlag tells whether a parameter is a flag: true or false.
 func (p Parameter) IsFlag() bool { return p.Kind == flagKind }
 
 // IsText tells whether it is a text.
