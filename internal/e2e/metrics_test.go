@@ -41,6 +41,10 @@ type measured struct {
 // allStages is a configuration with something of everything that has metrics, with the SCION router's own file and its
 // key.
 const allStages = `interfaces = ['to-a', 'to-b']
+[sflow]
+collector = "127.0.0.1:6343"
+rate = 10
+drops = 10
 [web]
 listen = '127.0.0.1:9480'
 [scion]
@@ -260,6 +264,7 @@ func TestMetrics(t *testing.T) {
 	want(1, "culvert_filter_protected_service_info", "forwarded=false", "service=198.18.1.1:80")
 	want(1, "culvert_config_last_reload_successful")
 	want(1, "culvert_web_up")
+	want(0, "culvert_sflow_collector_up") // nobody listens
 	for _, stage := range []string{"filter", "lb", "scion", "route"} {
 		want(1, "culvert_stage_state", "state=ready", "stage="+stage)
 	}
