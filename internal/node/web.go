@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -26,8 +27,9 @@ type webPage struct {
 	httpserve.Place
 	log    *slog.Logger
 	metric *stats.Web
-	// source returns what the page is answered from.
-	source func() *api.Source
+	// source returns what the page is answered from: not beside a reload. answers is a handler of it.
+	source  func() *api.Source
+	answers http.Handler
 
 	mu sync.Mutex
 	// state is nil while there is no page. tell publishes it, nil until somebody listens.
@@ -59,6 +61,7 @@ func (w *webPage) move(n *config.Node, l net.Listener) {
 			"or a firewall", "listen", address)
 	}
 	w.set(state)
+	w.answers = api.Handler(w.source())
 	w.Move(address, l)
 }
 
@@ -67,7 +70,7 @@ func (w *webPage) serve(ctx context.Context, l net.Listener) error {
 	w.mu.Lock()
 	address := w.state.Listen
 	w.mu.Unlock()
-	h, err := web.Handler(address, api.Handler(w.source()))
+	h, err := web.Handler(address, w.answers)
 	if err != nil {
 		return err
 	}

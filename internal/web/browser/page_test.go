@@ -5,6 +5,7 @@
 package browser
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -15,12 +16,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"culvert/internal/lab"
 )
 
 // arrows is what is on the arrows of the page at a clock.
@@ -154,7 +159,7 @@ func TestBackendDown(t *testing.T) {
 	const problem = `[...document.querySelectorAll("#problems li")].find(e => e.textContent.includes("Backend 198.18.21.2 of 203.0.113.80:80/tcp is down"))`
 	row := `[...document.querySelectorAll("#backends tr")].find(e => e.dataset.key === "198.18.21.2")`
 	b.until("the backend is up", row+`?.querySelector(".state").textContent.includes("up")`)
-	back := bed.cut(t, "b1")
+	back := bed.silence(t, "b1")
 	b.until("the backend is down", problem)
 	b.until("its row", row+`.querySelector(".state").dataset.state === "bad" && `+row+`.textContent.includes("down")`)
 	b.until("the worst is first", `document.querySelector("#problems li").textContent.includes("FAILS")`)
@@ -166,23 +171,21 @@ func TestBackendDown(t *testing.T) {
 	b.clean()
 }
 
-// cut takes the interface of a namespace down, until the function that it returns is called.
-func (w *world) cut(t *testing.T, ns string) (back func()) {
+// silence ends the web server of a backend, until the function that it returns is called, or until the test ends.
+func (w *world) silence(t *testing.T, ns string) (back func()) {
 	t.Helper()
-	set := func(state string) {
-		if out, err := w.Run(t.Context(), ns, "ip", "link", "set", "dev", "to-rut", state); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+	if err := w.Stop(lab.WebProcess(ns), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
 	}
-	set("down")
-	done := false
+	var once sync.Once
 	back = func() {
-		if !done {
-			done = true
-			set("up")
-		}
+		once.Do(func() {
+			if err := w.StartWebServer(ns); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	t.Cleanup(func() { _, _ = w.Run(t.Context(), ns, "ip", "link", "set", "dev", "to-rut", "up") })
+	t.Cleanup(back)
 	return back
 }
 
@@ -198,7 +201,7 @@ func TestDropReason(t *testing.T) {
 		t.Fatal("the rule is there already")
 	}
 	bed.culvert(t, "filter", "add", "--name", "no-pings", "drop", "icmp6 and ip6[40] == 128")
-	t.Cleanup(func() { _, _ = bed.Run(t.Context(), "rut", bed.Culvert, "filter", "del", "no-pings") })
+	t.Cleanup(func() { _, _ = bed.Run(context.Background(), "rut", bed.Culvert, "filter", "del", "no-pings") })
 	b.until("the rule counts", rule+`?.querySelector("td.number").textContent > "0" && !`+rule+`.hasAttribute("data-still")`)
 	reason := `[...document.querySelectorAll("#reasons tbody tr")].find(e => e.dataset.key === "drop|filter")`
 	b.until("the reason is explained", reason+`?.textContent.includes("dropped by a rule")`)

@@ -41,6 +41,7 @@ func TestScreenshots(t *testing.T) {
 				t.Errorf("%s: the page is %d pixels wide", name, wide)
 			}
 			if dir := os.Getenv("CULVERT_SCREENSHOTS"); dir != "" {
+				b.until("nothing is wrong", `document.querySelector("#wrong").dataset.state === "good"`)
 				writePicture(t, filepath.Join(dir, name), get(b, chromedp.FullScreenshot(100)), size.top)
 			}
 		}

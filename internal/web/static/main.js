@@ -12,9 +12,11 @@ import { Wrong } from "./wrong.js";
 const period = 1000;
 const patience = 12000;
 
-// An answer that takes long is asked for seldom: so a page costs the machine little whatever there is to count.
+// An answer that takes long is asked for seldom, so that a page costs the machine little whatever there is to count: after so many
+// times as long, and at most after longestPause.
 const statusPause = 4;
 const pause = 15;
+const longestPause = 30000;
 
 // routePeriod is how often the routes are counted. Whether the mirror is current is in the status.
 const routePeriod = 60000;
@@ -78,7 +80,7 @@ async function more(wanted, path, failed, least = 0) {
     failed.push(now.failed);
   }
   const end = performance.now();
-  now.next = end + Math.max(least, pause * (end - begin) - period);
+  now.next = end + Math.max(least, Math.min(pause * (end - begin) - period, longestPause));
   kept.set(path, now);
   return now.answer;
 }
@@ -264,7 +266,7 @@ async function turn() {
   drawLive(error);
   if (last) draw(last);
   else if (error) drawProblems([gone()]);
-  if (!document.hidden) timer = setTimeout(turn, Math.max(period, statusPause * statusTime));
+  if (!document.hidden) timer = setTimeout(turn, Math.max(period, Math.min(statusPause * statusTime, longestPause)));
 }
 
 // A page that nobody sees asks for nothing. What it has counted meanwhile would be a rate over a long time.
