@@ -232,8 +232,8 @@ static __always_inline bool sflow_is_drop(__u32 reason)
 }
 
 /* Shows a packet that was sampled, or dropped, or both, with its reason. egress is 0 if it does not go out. */
-static __noinline __attribute__((unused)) int sflow_show(struct xdp_md *ctx, struct port *port,
-							 __u32 reason, __u32 egress, __u32 kind)
+static __always_inline int sflow_show(struct xdp_md *ctx, struct port *port, __u32 reason,
+				      __u32 egress, __u32 kind)
 {
 	struct sflow_count *c = bpf_map_lookup_elem(&sflow_counts, port);
 	struct sflow_packet *p = bpf_map_lookup_elem(&sflow_packets, (const __u32 *)&sflow_key);
@@ -274,21 +274,31 @@ static __noinline __attribute__((unused)) int sflow_show(struct xdp_md *ctx, str
 	return 0;
 }
 
-/* Shows a packet once its reason is known, if it is to be shown. kind is what has been found out as it came in. */
-static __always_inline void sflow_out(struct xdp_md *ctx, struct port *port, __u32 reason,
-				      __u32 egress, __u32 kind)
+/* Whether a packet is to be shown, once its reason is known. kind is what has been found out as it came in. */
+static __always_inline bool sflow_wanted(const struct port *port, __u32 reason, __u32 kind)
 {
-	if (SFLOW_ON && port && (kind || (sflow_drops && sflow_is_drop(reason))))
-		sflow_show(ctx, port, reason, egress, kind);
+	return port && (kind || (sflow_drops && sflow_is_drop(reason)));
 }
 
-/* For the program in front, once it has decided what becomes of a packet. It peeks before each answer. */
-static __always_inline void sflow_front_out(struct xdp_md *ctx, struct port *port, __u32 reason,
-					    __u32 egress)
+/* This is a call of its own, so that the object of a capture that runs without sFlow keeps its registers. */
+static __noinline __attribute__((unused)) int sflow_front(struct xdp_md *ctx, struct port *port,
+							  __u32 reason)
+{
+	__u32 kind = sflow_due(port) ? sflow_sample(ctx, port, reason >= REASON_XMIT) : 0;
+
+	if (!sflow_wanted(port, reason, kind))
+		return 0;
+	return sflow_show(ctx, port, reason, reason < REASON_FWD ? 0 : ctx->ingress_ifindex, kind);
+}
+
+/*
+ * For the program in front, once it has decided what becomes of a packet, which goes out by its own interface if at all.
+ * It peeks before each answer.
+ */
+static __always_inline void sflow_front_out(struct xdp_md *ctx, struct port *port, __u32 reason)
 {
 	if (SFLOW_ON)
-		sflow_out(ctx, port, reason, egress,
-			  sflow_due(port) ? sflow_sample(ctx, port, reason >= REASON_XMIT) : 0);
+		sflow_front(ctx, port, reason);
 }
 
 #else
@@ -300,8 +310,7 @@ static __always_inline int sflow_peek(struct xdp_md *ctx)
 	return 0;
 }
 
-static __always_inline void sflow_front_out(struct xdp_md *ctx, struct port *port, __u32 reason,
-					    __u32 egress)
+static __always_inline void sflow_front_out(struct xdp_md *ctx, struct port *port, __u32 reason)
 {
 }
 

@@ -18,6 +18,12 @@ static __always_inline __u32 egress_of(struct xdp_md *ctx, const struct packet *
 		return 0;
 	return reason < REASON_XMIT ? pkt->egress : ingress(ctx);
 }
+
+/* This is a call of its own, so that the object of a capture that runs without sFlow keeps its registers. */
+static __noinline int sflow_verdict(struct xdp_md *ctx, const struct packet *pkt, __u32 reason)
+{
+	return sflow_show(ctx, pkt->port, reason, egress_of(ctx, pkt, reason), pkt->sampled);
+}
 #endif
 
 #ifdef CULVERT_CAPTURE
@@ -71,7 +77,8 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 	}
 	capture_verdict(ctx, pkt, reason);
 #ifdef CULVERT_SFLOW
-	sflow_out(ctx, pkt->port, reason, egress_of(ctx, pkt, reason), pkt->sampled);
+	if (SFLOW_ON && sflow_wanted(pkt->port, reason, pkt->sampled))
+		sflow_verdict(ctx, pkt, reason);
 #endif
 	if (pkt->port)
 		count(pkt->port->slot - 1, reason, pkt->len);

@@ -96,7 +96,7 @@ static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 
 
 	capture_front_out(ctx, reason, reason < REASON_FWD ? 0 : ifindex);
 	if (port && port->slot) {
-		sflow_front_out(ctx, port, reason, reason < REASON_FWD ? 0 : ifindex);
+		sflow_front_out(ctx, port, reason);
 		count(port->slot - 1, reason, len);
 	}
 	return reason < REASON_FWD ? XDP_DROP : xmit(ctx, port);

@@ -81,7 +81,7 @@ int filter(struct xdp_md *ctx)
 		if (!reason && keys.missed & filter_must)
 			reason = DROP_FILTER_HEADERS;
 		if (reason && (filter_ruled || filter_protects)) {
-			if (SFLOW_ON && hidden)
+			if (hidden && SFLOW_ON)
 				filter_show_tags(ctx, &tags); /* it is shown as it came in */
 			return filter_refuse(ctx, &keys, reason);
 		}
@@ -100,7 +100,7 @@ int filter(struct xdp_md *ctx)
 					    answer >> FILTER_LEN_SHIFT
 						    ?: bpf_xdp_get_buff_len(ctx));
 	}
-	if (SFLOW_ON && hidden && reason && reason != FILTER_PASS)
+	if (hidden && SFLOW_ON && reason && reason != FILTER_PASS)
 		filter_show_tags(ctx, &tags);
 	if (reason && reason != FILTER_PASS)
 		return filter_leave(ctx, reason, answer >> FILTER_LEN_SHIFT);
