@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -163,5 +166,178 @@ func TestCaptureStream(t *testing.T) {
 	}
 	if text := p.errs.String(); !strings.Contains(text, "a program captures packets") || strings.Contains(text, "panic") {
 		t.Errorf("the log has %s", text)
+	}
+}
+
+// await waits for something that comes at last.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not so: " + what)
+		}
+	}
+}
+
+// rssOf returns how much memory a process has, in KiB.
+func rssOf(t *testing.T, pid int) (kib int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	must(err)
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+			return kib
+		}
+	}
+	t.Fatalf("no VmRSS in %s", text)
+	return 0
+}
+
+// TestStoppedCapture has a client that captures and stops reading. No packet waits for it, it takes no memory without bound, others are
+// answered, and changes go on. When it reads on, it gets packets again, and is told what was lost. When it goes without, the log says
+// that, and the programs are as before.
+func TestStoppedCapture(t *testing.T) {
+	b := newFilterBed(t)
+	p := runAttached(t, b.file("c.toml", onFt0+"[[filter.rule]]\nname = 'a'\naction = 'drop'\nexpression = 'udp port 5'\n"))
+	b.eventually("changes nothing", "reload --dry-run")
+	capturing := func() bool { return strings.Contains(b.expect(0, "", "status"), "capture  by process") }
+	// These are more bytes than all buffers hold: those of the kernel for each CPU, what waits to be written, and the socket's.
+	long := append(frame("198.51.100.1", 5), make([]byte, 1400)...)
+	const mib = 1 << 20
+	burst := (runtime.NumCPU()*4 + 16) * mib / len(long)
+	sent := 0
+	flood := func() {
+		t.Helper()
+		b.send(burst, long)
+		sent += burst
+		b.counted("a", uint64(sent))
+	}
+	flood()
+	before := rssOf(t, p.cmd.Process.Pid)
+	a, leave := open(t, controlSocket, "/v1/capture?expression=udp")
+	if a.StatusCode != 200 || !capturing() {
+		t.Fatalf("%s, and it captures: %t", a.Status, capturing())
+	}
+	for range 3 {
+		flood()
+	}
+	if now := rssOf(t, p.cmd.Process.Pid); now > before+(64+4*runtime.NumCPU())<<10 {
+		t.Errorf("the process had %d MiB, and has %d beside a client that does not read", before>>10, now>>10)
+	}
+	for _, socket := range []string{showSocket, controlSocket} {
+		for _, path := range []string{"/v1/status", "/v1/filter", "/metrics"} {
+			if status, _, text := fetch(t, socket, "GET", path); status != 200 {
+				t.Errorf("%s: %d %s", path, status, text)
+			}
+		}
+	}
+	if status, text := post(t, "/v1/filter/add", `{"rule": "b", "action": "count", "expression": "icmp"}`); status != 200 {
+		t.Errorf("a change: %d %s", status, text)
+	}
+	b.expect(0, "changes nothing", "reload", "--dry-run")
+	if status, _, text := fetch(t, controlSocket, "GET", "/v1/capture"); status != 409 || strings.Count(text, "\n") != 1 || !strings.Contains(text, "captures on data plane culvert already") {
+		t.Errorf("a second capture: %d %s", status, text)
+	}
+	b.expect(1, "captures on data plane culvert already", "capture", "-n", "1")
+
+	// It reads on, as far as a packet that was sent by then.
+	r, err := pcapgo.NewNgReader(a.Body, pcapgo.DefaultNgReaderOptions)
+	must(err)
+	frames, marked := 0, make(chan bool)
+	go func() {
+		defer close(marked)
+		for {
+			f, _, err := r.ReadPacketData()
+			if err != nil || len(f) < len(long) {
+				return
+			}
+			frames++
+		}
+	}()
+	for end := time.Now().Add(time.Minute); ; {
+		b.send(1, frame("198.51.100.1", 5)) // this has room as soon as there is some
+		sent++
+		select {
+		case <-marked:
+		case <-time.After(20 * time.Millisecond):
+			if time.Now().Before(end) {
+				continue
+			}
+			t.Error("a client that reads on gets no packets")
+		}
+		break
+	}
+	if frames == 0 || frames >= 3*burst {
+		t.Errorf("it has got %d of %d packets", frames, 3*burst)
+	}
+	b.counted("a", uint64(sent))
+	leave()
+	await(t, "the capture has ended", func() bool { return !capturing() })
+
+	// Another one stops, and goes without reading on.
+	a, leave = open(t, controlSocket, "/v1/capture?expression=udp")
+	if a.StatusCode != 200 {
+		t.Fatal(a.Status)
+	}
+	flood()
+	flood()
+	leave()
+	await(t, "the capture has ended", func() bool { return !capturing() })
+	b.expect(0, "", "filter", "del", "b")
+	flood()
+	p.interrupt(t)
+	log := p.errs.String()
+	if lost := regexp.MustCompile(`msg="a program captures no more packets" by="uid 0 pid \d+" packets=\d+ lost=[1-9]`).FindAllString(log, -1); len(lost) != 2 || strings.Contains(log, "panic") {
+		t.Errorf("what was lost is not in the log, for each: %s", log)
+	}
+}
+
+// TestStoppedCaptureAtTheEnd ends the process while a client that captures does not read. It ends soon all the same. One that reads gets
+// a whole file, with what was lost before.
+func TestStoppedCaptureAtTheEnd(t *testing.T) {
+	for _, reads := range []bool{false, true} {
+		t.Run(fmt.Sprintf("reads %t", reads), func(t *testing.T) { stopAtTheEnd(t, reads) })
+	}
+}
+
+func stopAtTheEnd(t *testing.T, reads bool) {
+	b := newFilterBed(t)
+	p := runAttached(t, b.file("c.toml", onFt0+"[[filter.rule]]\nname = 'a'\naction = 'drop'\nexpression = 'udp port 5'\n"))
+	b.eventually("changes nothing", "reload --dry-run")
+	a, _ := open(t, controlSocket, "/v1/capture?expression=udp")
+	if a.StatusCode != 200 {
+		t.Fatal(a.Status)
+	}
+	long := append(frame("198.51.100.1", 5), make([]byte, 1400)...)
+	const burst = 20000
+	b.send(burst, long)
+	b.counted("a", burst)
+	if !reads {
+		p.interrupt(t)
+		if status := b.expect(0, "", "status"); strings.Contains(status, "capture  ") {
+			t.Errorf("the capture is left: %s", status)
+		}
+		return
+	}
+	r, err := pcapgo.NewNgReader(a.Body, pcapgo.DefaultNgReaderOptions)
+	must(err)
+	frames, ended := uint64(0), make(chan error)
+	go func() {
+		for {
+			if _, _, err := r.ReadPacketData(); err != nil {
+				ended <- err
+				return
+			}
+			frames++
+		}
+	}()
+	p.interrupt(t)
+	if err := <-ended; err != io.EOF {
+		t.Errorf("the file ends with %v", err)
+	}
+	i, err := r.Interface(0)
+	must(err)
+	if s := i.Statistics; s.PacketsDropped == 0 || frames == 0 {
+		t.Errorf("%d frames, and the file says %+v", frames, s)
 	}
 }

@@ -41,8 +41,8 @@ type Source struct {
 	LogChange func(verb, done, by string)
 	// Events has what happens.
 	Events *events.Hub
-	// LogCapture logs that a capture begins or ends, and by whom. err is why it has ended, nil if the client has ended it.
-	LogCapture func(text, by string, err error)
+	// LogCapture logs that a capture begins or ends, with fields. err is why it has ended, nil if it was not ended by an error.
+	LogCapture func(text string, err error, fields ...any)
 	// Changing is held while a change is carried out.
 	Changing sync.Locker
 	// Reload reads the configuration again, as somebody has asked for.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"culvert/internal/capture"
@@ -44,13 +45,46 @@ var captureParameters = []Parameter{
 // errStreams refuses clients that are too many.
 var errStreams = fmt.Errorf("%d clients read events already: try again when one has ended", mostStreams)
 
+// endTime is streamTime when the process is about to end.
+const endTime = time.Second
+
 // stream writes to a client as long as it reads.
 type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+
+	mu   sync.Mutex
+	wait time.Duration // of a write
 }
 
-func newStream(w http.ResponseWriter) *stream { return &stream{w, http.NewResponseController(w)} }
+// newStream returns a stream. When ctx has ended it waits for its client no longer than endTime, also in a write that has begun. The
+// caller calls done before it is done with w.
+func newStream(ctx context.Context, w http.ResponseWriter) (s *stream, done func()) {
+	s = &stream{w: w, control: http.NewResponseController(w), wait: streamTime}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		s.mu.Lock()
+		s.wait = endTime
+		s.mu.Unlock()
+		_ = s.extend() // a write that is not ended here is at streamTime
+	})
+	return s, func() {
+		if !stop() {
+			<-ended
+		}
+	}
+}
+
+// extend sets the time by which the client has to have read on.
+func (s *stream) extend() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.control.SetWriteDeadline(time.Now().Add(s.wait)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
+}
 
 // begin writes the head of the answer.
 func (s *stream) begin(kind string) {
@@ -62,7 +96,7 @@ func (s *stream) begin(kind string) {
 
 // Write implements io.Writer.
 func (s *stream) Write(b []byte) (int, error) {
-	if err := s.control.SetWriteDeadline(time.Now().Add(streamTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := s.extend(); err != nil {
 		return 0, err
 	}
 	n, err := s.w.Write(b)
@@ -83,7 +117,8 @@ func (h *server) events(ctx context.Context, w http.ResponseWriter) {
 	}
 	r := h.source.Events.Read()
 	defer r.Close()
-	out := newStream(w)
+	out, done := newStream(ctx, w)
+	defer done()
 	out.begin("application/x-ndjson")
 	for {
 		select {
@@ -106,21 +141,24 @@ func (h *server) events(ctx context.Context, w http.ResponseWriter) {
 
 // capture writes packets as a pcapng file, until the client goes, ctx ends, or there were enough.
 func (h *server) capture(ctx context.Context, w http.ResponseWriter, q url.Values, by string) {
-	out, begun := newStream(w), false
+	begun, captured, dropped := false, 0, uint64(0)
+	out, done := newStream(ctx, w)
+	defer done()
 	o := capture.Options{
 		On: h.source.Name, Interfaces: q["interface"], In: q.Get("in") == "true", Out: q.Get("out") == "true", Verdict: q.Get("verdict"), Reason: q.Get("reason"),
 		Stage: q.Get("stage"), Snap: number(q, "snap"), Count: number(q, "n"), Sample: number(q, "sample"), Write: "-", Expression: q.Get("expression"),
 		Stdout: out, Served: true,
 		Begun: func() {
 			begun = true
-			h.source.LogCapture("a program captures packets", by, nil)
+			h.source.LogCapture("a program captures packets", nil, "by", by)
 			out.begin("application/vnd.tcpdump.pcap")
 		},
+		Ended: func(packets int, lost uint64) { captured, dropped = packets, lost },
 	}
 	err := capture.Run(ctx, o)
 	switch {
 	case begun:
-		h.source.LogCapture("a program captures no more packets", by, err)
+		h.source.LogCapture("a program captures no more packets", err, "by", by, "packets", captured, "lost", dropped)
 	case errors.Is(err, capture.ErrBusy):
 		_, answer := refusal(err)
 		refuse(w, http.StatusConflict, answer)

@@ -56,7 +56,10 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Begun is called when the capture has begun. It may be nil.
 	Begun func()
-	// Served says that a process captures beside other work.
+	// Ended is called when a capture that had begun has ended, with how many packets were written and how many records had no room. It
+	// may be nil.
+	Ended func(packets int, lost uint64)
+	// Served says that a process captures beside other work, and that writes to Stdout end soon after ctx.
 	Served bool
 }
 
@@ -183,6 +186,9 @@ func Run(ctx context.Context, o Options) error {
 	if closeErr := to.close(uint64(shown), lost); err == nil {
 		err = closeErr // otherwise it says the same again
 	}
+	if o.Ended != nil {
+		o.Ended(int(to.written.Load()), lost)
+	}
 	fmt.Fprintf(o.Stderr, "culvert: %d packets captured, %d records lost\n", shown, lost)
 	if to.unjoined > 0 {
 		fmt.Fprintf(o.Stderr, "culvert: %d packets not shown: the record of their verdict was lost\n", to.unjoined)
@@ -232,6 +238,9 @@ func (o *Options) pump(ctx context.Context, s *captureplane.Session, to *sink) (
 	// A sink that does not take packets must not keep the capture from ending.
 	end := func() error {
 		close(packets)
+		if o.Served {
+			return <-failed
+		}
 		for before := to.written.Load(); ; {
 			select {
 			case err := <-failed:

@@ -98,11 +98,10 @@ func (w *lossWatch) look(ports []stats.Port, tell func(text string, fields ...an
 }
 
 // logCapture logs that a program begins or ends to capture.
-func (p *process) logCapture(text, by string, err error) {
-	args := []any{"by", by}
+func (p *process) logCapture(text string, err error, fields ...any) {
 	level := slog.LevelInfo
 	if err != nil {
-		args, level = append(args, "err", err), slog.LevelWarn
+		fields, level = append(fields, "err", err), slog.LevelWarn
 	}
-	p.log.Log(context.Background(), level, text, args...)
+	p.log.Log(context.Background(), level, text, fields...)
 }
