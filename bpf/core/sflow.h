@@ -17,7 +17,7 @@
 
 #ifdef CULVERT_SFLOW
 
-/* The most bytes of a frame that are shown. Shared with sflowplane. */
+/* The most bytes of a frame that are shown, a power of 2. Shared with sflowplane. */
 #define SFLOW_HEADER 256
 /* How many bytes of the frame that goes out are shown behind it. They tell where it goes: to which MAC and IP address. */
 #define SFLOW_OUT 64
@@ -162,9 +162,9 @@ static __always_inline void sflow_keep(struct xdp_md *ctx, struct sflow_record *
 	r->shown = 0;
 	if (shown > len)
 		shown = len;
+	/* It is in this range. A comparison does not tell the verifier of 6.1, which then takes 0 for possible. */
 	barrier_var(shown);
-	if (shown < 1 || shown > SFLOW_HEADER)
-		return;
+	shown = ((shown - 1) & (SFLOW_HEADER - 1)) + 1;
 	if (!bpf_xdp_load_bytes(ctx, 0, r->header, shown))
 		r->shown = shown;
 }

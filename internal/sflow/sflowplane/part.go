@@ -43,11 +43,13 @@ func OptionsOf(inst *datapath.Instance) *Options {
 // Part is sFlow's part of a data plane. It is no stage of the pipeline: the programs have its code wherever a packet comes in or goes.
 type Part struct {
 	Options
+	// Buffer is the size of the buffer of each CPU, in bytes.
+	Buffer int
 	reader *Reader
 }
 
 // NewPart returns a part for programs that sample.
-func NewPart(o Options) *Part { return &Part{Options: o} }
+func NewPart(o Options) *Part { return &Part{Options: o, Buffer: bufferBytes} }
 
 func init() {
 	datapath.RegisterForm(datapath.Form{
@@ -122,7 +124,7 @@ func (p *Part) Fill(_ *datapath.Loading, inst *datapath.Instance) error {
 			return fmt.Errorf("drawing the first packets of sFlow: %w", err)
 		}
 	}
-	p.reader, err = openReader(inst, p.Options)
+	p.reader, err = openReader(inst, p.Options, p.Buffer)
 	return err
 }
 

@@ -15,7 +15,7 @@ import (
 	"culvert/internal/datapath"
 )
 
-// bufferBytes is the size of the buffer of each CPU: room for a thousand samples.
+// bufferBytes is the usual size of the buffer of each CPU: room for a thousand samples.
 const bufferBytes = 256 << 10
 
 // Reader reads what the programs of one generation of a data plane say of packets.
@@ -25,8 +25,8 @@ type Reader struct {
 	record perf.Record
 }
 
-func openReader(inst *datapath.Instance, o Options) (*Reader, error) {
-	r, err := perf.NewReader(inst.Map(bpfobj.SFlowMapSflowEvents), bufferBytes)
+func openReader(inst *datapath.Instance, o Options, buffer int) (*Reader, error) {
+	r, err := perf.NewReader(inst.Map(bpfobj.SFlowMapSflowEvents), buffer)
 	if err != nil {
 		return nil, fmt.Errorf("making the buffers of sFlow: %w", bpfobj.LoadError(err))
 	}

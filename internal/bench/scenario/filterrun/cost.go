@@ -64,6 +64,16 @@ func PassOne() peer.Candidate {
 	}}
 }
 
+// DropOne is the row of packets that one rule drops, for what is measured on top of it.
+func DropOne() peer.Candidate {
+	return peer.Candidate{Name: "filter-drop", Device: func(peer.DeviceOptions) peer.Device {
+		return &costDevice{}
+	}}
+}
+
+// Join adds a part to the data plane, before Attach.
+func (d *costDevice) Join(part datapath.Part) { d.culvert.joined = append(d.culvert.joined, part) }
+
 // Instance returns the data plane.
 func (d *costDevice) Instance() *datapath.Instance { return d.culvert.inst }
 

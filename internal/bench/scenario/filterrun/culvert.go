@@ -19,6 +19,8 @@ import (
 // culvert is culvert with only its filter on.
 type culvert struct {
 	inst *datapath.Instance
+	// joined are further parts of the data plane.
+	joined []datapath.Part
 }
 
 // dropRule is the name of the rule that drops.
@@ -76,7 +78,7 @@ func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
 		return err
 	}
 	return in.Netns.Do(func() (err error) {
-		o := datapath.Options{Name: "bench", Interfaces: []string{in.Name}, Temporary: true}
+		o := datapath.Options{Name: "bench", Interfaces: []string{in.Name}, Temporary: true, Parts: d.joined}
 		if d.inst, err = datapath.Attach(o); err != nil {
 			return err
 		}

@@ -12,7 +12,8 @@ import (
 	"culvert/internal/testbed"
 )
 
-// Packets go the same way while they are captured, and the capture shows those that its expression matches and no others.
+// Packets go the same way while they are captured or sampled. The capture shows those that its expression matches and no others, and
+// all are sampled or none.
 func TestInsnCaptures(t *testing.T) {
 	testbed.NeedRoot(t)
 	testbed.CheckLeftovers(t)
@@ -21,7 +22,7 @@ func TestInsnCaptures(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := scenario.VethOptions{Frames: frames, CPU: load.LastCPU()}
-	for _, c := range captures() {
+	for _, c := range append(captures(), sampled()...) {
 		t.Run(c.Name, func(t *testing.T) {
 			row := scenario.VethRows([]peer.Candidate{c}, scenario.Options{}, v)[0]
 			s, err := row.Subject(t.Context())

@@ -83,7 +83,7 @@ func candidates() (programs, paths []peer.Candidate) {
 	programs = append(programs, filterrun.Costs(maxPrefixes)...)
 	programs = append(programs, lbrun.Costs(lbrun.CostSize{Fresh: differentFrames})...)
 	// Rows that load kernel modules come last, because loaded modules could change the counts of other rows.
-	return slices.Concat(programs, routers, costliest(), captures()), slices.Concat(pathDevices, routed, lbrun.InsnCulverts(), lbrun.InsnPeers())
+	return slices.Concat(programs, routers, costliest(), captures(), sampled()), slices.Concat(pathDevices, routed, lbrun.InsnCulverts(), lbrun.InsnPeers())
 }
 
 // Rows lists the names of all rows: cost/NAME for programs by themselves, path/NAME for paths end to end.

@@ -27,7 +27,9 @@ type culvert struct {
 	// noMirror turns the mirror off, so that culvert asks the kernel's FIB for every packet.
 	noMirror bool
 	// unfed stops updating the mirror once it is complete. Packets use it nevertheless.
-	unfed  bool
+	unfed bool
+	// joined is a further part of the data plane, nil if there is none.
+	joined datapath.Part
 	in     load.End
 	inst   *datapath.Instance
 	plane  *routeplane.Plane
@@ -60,6 +62,9 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 		o := datapath.Options{
 			Name: "bench", Interfaces: names, Temporary: true,
 			Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{NoMirror: d.noMirror, Trusting: d.unfed})},
+		}
+		if d.joined != nil {
+			o.Parts = append(o.Parts, d.joined)
 		}
 		if d.inst, err = datapath.Attach(o); err == nil {
 			d.plane, err = routeplane.Open(d.inst)

@@ -66,6 +66,13 @@ func (d *insnRouter) Instance() *datapath.Instance {
 	return nil
 }
 
+// Join adds a part to the router's data plane, before Attach, if it is culvert.
+func (d *insnRouter) Join(part datapath.Part) {
+	if r, ok := d.router.(*culvert); ok {
+		r.joined = part
+	}
+}
+
 // Attach makes the device's namespace a router with few routes.
 func (d *insnRouter) Attach(ctx context.Context, p peer.Path) error {
 	steps := []func() error{
