@@ -16,6 +16,7 @@ import (
 	"github.com/scionproto/scion/router/control"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/events"
 	"culvert/internal/lab"
 )
 
@@ -122,8 +123,10 @@ func (r *keyRoll) roll(unit time.Duration) bool {
 	r.old.wantAll(t, r.sink)
 	r.fresh.wantAll(t, r.sink)
 
+	happens := eventsOf(t, id)
 	time.Sleep(time.Until(ends) + 50*time.Millisecond)
 	r.refuse("the slow path")
+	happens.await(t, "key", func(e events.Event) bool { return e.Text == "Forwarding key has ended" && e.Fields["id"] != nil })
 	wait(t, "the log to report the end of the old key", func() bool { return strings.Contains(p.out.String(), "Forwarding key has ended") })
 	p.end(syscall.SIGTERM)
 	p = r.run(begins, ends)

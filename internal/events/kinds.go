@@ -38,6 +38,8 @@ var kinds = []kind{
 	{"Link up by BFD", "bfd-up"},
 	{"Link down by BFD", "bfd-down"},
 	{"Fast path key", "key"},
+	{"Forwarding key", "key"},
+	{"No forwarding key is valid", "key"},
 	{"a program captures", "capture"},
 	{"the process ends, and the data plane stays", "process-end"},
 	{"the process does not work as it should", "process-stuck"},

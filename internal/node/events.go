@@ -52,49 +52,55 @@ type counted struct {
 	limit       bool
 }
 
+// words are those of events: the name of the field, and the texts of a beginning and an end.
+func (c counted) words() (name, begins, ends string) {
+	if c.limit {
+		return "reason", "packets are limited", "packets are not limited any more"
+	}
+	return "loss", "packets are lost", "no more packets are lost"
+}
+
 // lossWatch remembers what was lost and limited.
 type lossWatch struct {
+	ports  map[string]bool // that the look before has seen
 	before map[counted]uint64
 	quiet  map[counted]int // looks since the last packet, of what has begun
 }
 
-// look compares counters with those of the look before, and tells what has begun and ended.
+// look compares counters with those of the look before, and tells what has begun and ended. An interface's counters are compared from the
+// second look on that sees it.
 func (w *lossWatch) look(ports []stats.Port, tell func(text string, fields ...any)) {
-	now := make(map[counted]uint64)
+	now, seen := make(map[counted]uint64), make(map[string]bool)
 	for _, port := range ports {
+		seen[port.Interface] = true
 		for kind, n := range port.Losses {
 			now[counted{port.Interface, kind, false}] += n
 		}
 		for _, r := range port.Reasons {
-			if r.Limited {
+			if r.Limited || r.Name == stats.ReasonFilterLimit {
 				now[counted{port.Interface, r.Name, true}] += r.Packets
 			}
 		}
 	}
-	first := w.before == nil
 	if w.quiet == nil {
 		w.quiet = make(map[counted]int)
 	}
 	for c, n := range now {
-		name, begins, ends := "loss", "packets are lost", "no more packets are lost"
-		if c.limit {
-			name, begins, ends = "reason", "packets are limited", "packets are not limited any more"
-		}
-		_, on := w.quiet[c]
-		switch more := !first && n > w.before[c]; {
-		case more && !on:
-			tell(begins, "interface", c.iface, name, c.what, "packets", n-w.before[c])
-			w.quiet[c] = 0
-		case more:
-			w.quiet[c] = 0
-		case on && w.quiet[c] >= lossEnd:
-			tell(ends, "interface", c.iface, name, c.what)
-			delete(w.quiet, c)
-		case on:
-			w.quiet[c]++
+		if _, on := w.quiet[c]; w.ports[c.iface] && n > w.before[c] {
+			if name, begins, _ := c.words(); !on {
+				tell(begins, "interface", c.iface, name, c.what, "packets", n-w.before[c])
+			}
+			w.quiet[c] = -1
 		}
 	}
-	w.before = now
+	for c := range w.quiet { // also of interfaces that have gone
+		if w.quiet[c]++; w.quiet[c] > lossEnd {
+			name, _, ends := c.words()
+			tell(ends, "interface", c.iface, name, c.what)
+			delete(w.quiet, c)
+		}
+	}
+	w.ports, w.before = seen, now
 }
 
 // logCapture logs that a program begins or ends to capture.

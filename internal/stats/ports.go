@@ -7,6 +7,8 @@ const (
 	LossWorkerQueue = "worker-queue"
 	// ReasonSCIONInterface is the reason of datagrams of a SCION link that arrived on another interface than the link's.
 	ReasonSCIONInterface = "scion-interface"
+	// ReasonFilterLimit is the reason of packets that were over the rate of a filter's rule.
+	ReasonFilterLimit = "filter-limit"
 )
 
 // Port holds the counters of one network interface. Every packet that it has received is counted
