@@ -341,3 +341,32 @@ func stopAtTheEnd(t *testing.T, reads bool) {
 		t.Errorf("%d frames, and the file says %+v", frames, s)
 	}
 }
+
+// TestEventsOfLimits has packets that are over the rate of a rule. An event says so, and another one that it has ended.
+func TestEventsOfLimits(t *testing.T) {
+	b := newFilterBed(t)
+	p := runAttached(t, b.file("c.toml", onFt0+"[[filter.rule]]\nname = 'a'\naction = 'limit'\nrate = '10pps'\nexpression = 'udp port 5'\n"))
+	b.eventually("changes nothing", "reload --dry-run")
+	a, _ := open(t, showSocket, "/v1/events")
+	if a.StatusCode != 200 {
+		t.Fatal(a.Status)
+	}
+	r := bufio.NewScanner(a.Body)
+	stop := b.keepSending(frame("198.51.100.1", 5))
+	for _, want := range []string{"limit", "limit-end"} {
+		var e events.Event
+		for e.Event != want {
+			if !r.Scan() {
+				t.Fatalf("no event %s: %v", want, r.Err())
+			}
+			must(json.Unmarshal(r.Bytes(), &e))
+		}
+		if e.Fields["interface"] != "ft0" || e.Fields["reason"] != "filter-limit" {
+			t.Errorf("%+v", e)
+		}
+		if want == "limit" {
+			stop()
+		}
+	}
+	p.interrupt(t)
+}

@@ -37,7 +37,9 @@ type lbBed struct {
 
 	mu  sync.Mutex
 	got map[netip.Addr]uint64 // packets by outer destination
-	all atomic.Uint64
+	// clients has packets by the client of send, of those in IPv4 in IPv4.
+	clients map[uint32]int
+	all     atomic.Uint64
 }
 
 func newLBBed(t *testing.T) *lbBed {
@@ -49,7 +51,7 @@ func newLBBed(t *testing.T) *lbBed {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}
-	b := &lbBed{t: t, dir: t.TempDir(), got: make(map[netip.Addr]uint64)}
+	b := &lbBed{t: t, dir: t.TempDir(), got: make(map[netip.Addr]uint64), clients: make(map[uint32]int)}
 	for name, peer := range map[string]string{"lb0": "lb1", "out0": "out1"} {
 		must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: peer}))
 		for _, end := range []string{name, peer} {
@@ -131,6 +133,9 @@ func (b *lbBed) receive(done chan bool) {
 		}
 		b.mu.Lock()
 		b.got[to]++
+		if ipip := frame[34:]; to.Is4() && frame[23] == unix.IPPROTO_IPIP {
+			b.clients[uint32(ipip[15])<<16|uint32(binary.BigEndian.Uint16(ipip[20:]))]++
+		}
 		b.mu.Unlock()
 		b.all.Add(1)
 	}
