@@ -40,7 +40,7 @@ build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
 demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
 	@scripts/as-root.sh scripts/demo.sh
 
-test: deps deps-guest check-generated lint build peers ## run everything that CI runs: stale objects, linters, all tests, guests
+test: deps deps-guest check-generated lint build dist peers ## run everything that CI runs: stale objects, linters, what is packed, all tests, guests
 	@UNIT_PKGS="$(UNIT_PKGS)" BASELINE=$(BASELINE) scripts/test.sh all
 
 test-unit: ## run the tests that need no root
@@ -92,13 +92,14 @@ fmt: ## format Go and C in place
 	gofmt -w $$($(go_files))
 	@files=$$($(c_files)); [ -z "$$files" ] || { set -x; $(CLANG_FORMAT) -i $$files; }
 
-lint: ## check format, vet, staticcheck, licence lines, file lengths, tests named in docs, units, and that stages know no other
+lint: ## check format, vet, staticcheck, licence lines, file lengths, tests named in docs, units, links also of the package, and that stages know no other
 	@echo gofmt; out=$$(gofmt -l $$($(go_files))); [ -z "$$out" ] || { echo "not formatted (make fmt): $$out" >&2; exit 1; }
 	@echo clang-format; files=$$($(c_files)); [ -z "$$files" ] || $(CLANG_FORMAT) --dry-run -Werror $$files
 	@echo spdx; scripts/check-spdx.sh
 	@echo length; scripts/check-length.sh
 	@echo docs; scripts/check-docs.sh
 	@echo links; scripts/check-links.sh *.md docs
+	@echo pages of the package; scripts/dist-docs.sh out/lint-docs
 	@echo imports; scripts/check-imports.sh
 	@echo stages; scripts/check-stages.sh
 	@echo units; scripts/check-units.sh

@@ -11,15 +11,7 @@ rm -rf "$dir"
 install -D -m 755 bin/culvert "$dir/usr/bin/culvert"
 install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
 install -D -m 644 dist/culvert.sysusers "$dir/usr/lib/sysusers.d/culvert.conf"
-install -D -m 644 -t "$share/doc/culvert" LICENSE LICENSES/* README.md SECURITY.md
-install -D -m 644 -t "$share/doc/culvert/docs" docs/*.md docs/api.yaml
-install -D -m 644 -t "$share/doc/culvert/docs/img" docs/img/*.svg
-install -D -m 644 dist/culvert.toml "$share/doc/culvert/examples/culvert.toml"
-gzip -9 -n -c CHANGELOG.md >"$share/doc/culvert/changelog.gz"
-# Links lead to what is installed. Those to the sources are text.
-sed -i -e 's,](CHANGELOG\.md),](changelog.gz),' -e 's,\[LICENSES/\](LICENSES/),[this directory](.),' "$share/doc/culvert"/*.md
-sed -i -E 's,\[([^]]*)\]\(\.\./(bpf|cmd|internal|scripts|dist)/[^)]*\),\1,g' "$share/doc/culvert/docs"/*.md
-scripts/check-links.sh "$share/doc/culvert"
+scripts/dist-docs.sh "$share/doc/culvert"
 install -D -m 644 -t "$share/culvert/grafana" dist/grafana/*.json
 install -D -m 644 -t "$share/culvert/prometheus" dist/prometheus/*.rules.yml
 

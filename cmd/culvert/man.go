@@ -99,7 +99,7 @@ func writePages(dir, section, manual string, cmd *cobra.Command) error {
 
 func writePage(dir string, header doc.GenManHeader, cmd *cobra.Command) error {
 	cmd.DisableAutoGenTag = true
-	cmd.Long = literalTables(cmd.Long)
+	cmd.Long = literalTables(cmd.Long, header.Section != "7")
 	cli.ShowJSONFlags(cmd)
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	path := filepath.Join(dir, name+"."+header.Section)
@@ -203,12 +203,14 @@ func flagText(f *pflag.Flag) string {
 }
 
 // literalTables keeps the lines of tables and examples in man pages. Help texts indent them by two spaces. The generator reads
-// the texts as Markdown, in which literal text is indented by four.
-func literalTables(text string) string {
+// the texts as Markdown, in which literal text is indented by four. With plain, the other lines are no Markdown either.
+func literalTables(text string, plain bool) string {
 	lines := strings.Split(text, "\n")
 	for n, line := range lines {
 		if strings.HasPrefix(line, "  ") {
 			lines[n] = "    " + strings.TrimPrefix(line, "  ")
+		} else if plain && !strings.HasPrefix(line, "\t") { // cobra's texts about completion have literal text with a tab
+			lines[n] = literalText.Replace(line)
 		}
 	}
 	return strings.Join(lines, "\n")

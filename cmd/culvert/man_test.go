@@ -51,6 +51,51 @@ func TestManKeepsTables(t *testing.T) {
 	}
 }
 
+// TestManKeepsText wants each line of the help texts in the pages as it is, with its stars and brackets.
+func TestManKeepsText(t *testing.T) {
+	dir := t.TempDir()
+	var stars int
+	look := func(page string, lines []string) {
+		text, err := os.ReadFile(filepath.Join(dir, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.NewReplacer(`\&`, "", `\`, "", "\n", " ").Replace(string(text))
+		for _, line := range lines {
+			if line = strings.TrimSpace(line); strings.Contains(line, "`") || strings.HasPrefix(line, "#") {
+				continue // Markdown of cobra's
+			}
+			if !strings.Contains(got, line) {
+				t.Errorf("%s lacks the line %q", page, line)
+			}
+			stars += strings.Count(line, "*")
+		}
+	}
+	texts := make(map[string][]string)
+	var collect func(cmd *cobra.Command)
+	collect = func(cmd *cobra.Command) {
+		texts["man8/"+strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".8"] = strings.Split(cmd.Long, "\n")
+		for _, sub := range cmd.Commands() {
+			if isVerb(sub) {
+				collect(sub)
+			}
+		}
+	}
+	collect(newRootCmd())
+	texts["man5/culvert.toml.5"] = strings.Split(aboutConfig, "\n")
+	root := newRootCmd()
+	root.SetArgs([]string{"man", dir})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for page, lines := range texts {
+		look(page, lines)
+	}
+	if stars == 0 {
+		t.Error("no text has a star: there is nothing to see here")
+	}
+}
+
 // TestManDescribesTheFile wants culvert.toml(5) to have the same text about the file as 'culvert run --help', and pages to have -j
 // and -p only for commands that print JSON.
 func TestManDescribesTheFile(t *testing.T) {
