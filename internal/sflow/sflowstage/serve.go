@@ -61,7 +61,7 @@ func (p *prepared) stop() {
 // Serve implements stage.Prepared.
 func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	p.stop()
-	if p.reader == nil {
+	if p.from == nil {
 		ready()
 		<-ctx.Done()
 		return ctx.Err()
@@ -85,7 +85,7 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 func (p *prepared) run(ctx context.Context) {
 	state := runstate.NewWriter(sflowplane.StateKind, p.inst.NetNS(), p.inst.Name())
 	defer state.Close()
-	stop := context.AfterFunc(ctx, p.reader.Wake)
+	stop := context.AfterFunc(ctx, p.from.Wake)
 	defer stop()
 	defer p.turns.End()
 	poll := time.Now()
@@ -121,7 +121,7 @@ func (p *prepared) run(ctx context.Context) {
 // read handles records until a time, and sends what is due then.
 func (p *prepared) read(until time.Time) error {
 	for n := 0; ; n++ {
-		r, err := p.reader.Read(until)
+		r, err := p.from.Read(until)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
@@ -143,7 +143,7 @@ func (p *prepared) read(until time.Time) error {
 // drain handles the records that are there.
 func (p *prepared) drain() {
 	for {
-		r, err := p.reader.Read(time.Now().Add(time.Millisecond))
+		r, err := p.from.Read(time.Now().Add(time.Millisecond))
 		if err != nil {
 			break
 		}
@@ -155,9 +155,9 @@ func (p *prepared) drain() {
 // handle makes samples of a record.
 func (p *prepared) handle(r *sflowplane.Record, now time.Time) {
 	key := seenKey{r.Ingress, r.Cpu}
-	was := p.seen[key]
+	was := p.from.seen[key]
 	p.sender.Ledger.Add(r.Ingress, r.Pool-was.pool, r.Lost-was.lost, r.Discards-was.discards)
-	p.seen[key] = counts{r.Pool, r.Lost, r.Discards}
+	p.from.seen[key] = counts{r.Pool, r.Lost, r.Discards}
 	told := r.Discarded() && p.sender.Ledger.MayTell(now, p.file.settings.Drops)
 	if r.Discarded() && !told {
 		p.stats.suppressed.Add(1)
@@ -167,7 +167,7 @@ func (p *prepared) handle(r *sflowplane.Record, now time.Time) {
 	}
 	packet := p.packet(r, now)
 	if r.Sampled() {
-		p.sender.Add(p.sender.Ledger.Flow(packet, p.reader.Rate), now)
+		p.sender.Add(p.sender.Ledger.Flow(packet, p.from.Rate), now)
 		p.stats.flows.Add(1)
 	}
 	if told {

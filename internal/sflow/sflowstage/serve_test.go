@@ -4,7 +4,9 @@ package sflowstage
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -29,6 +31,7 @@ import (
 	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/sflow"
 	"culvert/internal/sflow/sflowplane"
+	"culvert/internal/stage"
 	"culvert/internal/testbed"
 )
 
@@ -295,5 +298,38 @@ func TestReload(t *testing.T) {
 	last := header(got.flows[n-1].Records)
 	if !bytes.Equal(last.HeaderData, frame[:min(64, len(frame))]) {
 		t.Errorf("the last sample has %x", last.HeaderData)
+	}
+}
+
+// TestReloadOfOthers commits the table that is in force once more, as a reload does that changes only other stages, and as one does that
+// fails. The process goes on with what it serves, and closes the other.
+func TestReloadOfOthers(t *testing.T) {
+	b := newBed(t)
+	const table = "rate = 1\npolling = \"0s\"\n"
+	b.serve(table)
+	frame := b.packet("192.0.2.5", 64, 2000, 20)
+	failed := errors.New("another stage fails")
+	for n, want := range []error{nil, failed, nil} {
+		b.send(frame)
+		got := b.receive("a sample", func(r *received) bool { return len(r.flows) > 0 })
+		if last := got.datagrams[0]; int(got.flows[0].SamplePool) != n+1 || int(last.SequenceNumber) != n+1 {
+			t.Errorf("after %d reloads: %+v", n, last)
+		}
+		p := b.plan(table)
+		next, err := p.Succeed(t.Context(), stage.Start{Process: true, Log: slog.Default()}, b.served)
+		b.must(err)
+		if !p.ServedBy(b.served) {
+			t.Error("sFlow does not go on")
+		}
+		err = b.inst.Recommit(func(h *datapath.Instance) error { return next.Commit(t.Context(), h, func() error { return want }) })
+		if !errors.Is(err, want) {
+			t.Errorf("reload %d: %v", n+1, err)
+		}
+		b.must(next.Close())
+	}
+	b.serve(table + "agent = \"192.0.2.200\"\n") // with the buffers that there are
+	b.send(frame)
+	if got := b.receive("a sample", func(r *received) bool { return len(r.flows) > 0 }); got.flows[0].SamplePool != 4 || got.datagrams[0].SequenceNumber != 4 {
+		t.Errorf("in the end: %+v", got.datagrams[0])
 	}
 }

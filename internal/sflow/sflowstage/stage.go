@@ -149,12 +149,19 @@ type prepared struct {
 	sender *sflow.Sender
 	turns  *pulse.Pulse
 
-	inst   *datapath.Instance
-	reader *sflowplane.Reader
-	seen   map[seenKey]counts // of reader
-	told   outcome
-	loop   *loop
-	stats  *statistics
+	inst  *datapath.Instance
+	from  *source // nil before Commit, and without a process
+	told  outcome
+	loop  *loop
+	stats *statistics
+}
+
+// source is where the samples of one program come from. While the program stays, it is also that of what is prepared next, until one of
+// the two is closed: either may be the one that goes on.
+type source struct {
+	*sflowplane.Reader
+	seen  map[seenKey]counts
+	users int
 }
 
 // Part implements stage.Prepared. Without a process nobody would read the samples.
@@ -165,28 +172,23 @@ func (p *prepared) Part() datapath.Part {
 	return &part{p.part, p.stats}
 }
 
-// Commit implements stage.Prepared. If the program stays, its reader is the former's.
+// Commit implements stage.Prepared. If the program stays, so does the reader. The former goes on reading until it is closed.
 func (p *prepared) Commit(_ context.Context, inst *datapath.Instance, rest func() error) error {
 	p.inst = inst
 	if p.part == nil {
 		return rest()
 	}
-	if p.reader = p.part.TakeReader(); p.reader != nil {
-		p.seen, p.former = make(map[seenKey]counts), nil
-		return rest()
+	if r := p.part.TakeReader(); r != nil {
+		p.from = &source{Reader: r, seen: make(map[seenKey]counts)}
+	} else if p.former != nil {
+		p.from = p.former.from
 	}
-	f := p.former
-	if f == nil || f.reader == nil {
+	if p.from == nil {
 		return fmt.Errorf("sFlow has no buffers of data plane %s: start the process again", inst.Name())
 	}
-	f.stop()
-	p.reader, p.seen = f.reader, f.seen
-	if err := rest(); err != nil {
-		p.reader = nil
-		return err
-	}
-	f.reader, p.former = nil, nil
-	return nil
+	p.from.users++
+	p.former = nil
+	return rest()
 }
 
 // Alive implements stage.Watched.
@@ -195,13 +197,15 @@ func (p *prepared) Alive() error { return p.turns.Alive() }
 // Settle implements stage.Prepared.
 func (p *prepared) Settle(context.Context) error { return nil }
 
-// Close implements stage.Prepared. What the programs have said by now is sent.
+// Close implements stage.Prepared. What the programs have said by now is sent, unless somebody else reads it.
 func (p *prepared) Close() error {
 	p.stop()
-	if p.reader != nil {
-		p.drain()
-		p.reader.Close()
-		p.reader = nil
+	if s := p.from; s != nil {
+		if s.users--; s.users == 0 {
+			p.drain()
+			s.Close()
+		}
+		p.from = nil
 	}
 	if p.part != nil {
 		p.part.Close()
