@@ -48,6 +48,7 @@ type everything struct {
 	place      map[int]int // where the flows of the VIP that stays have come out, by flow
 	bfd, since string
 	took       time.Duration // by the reloads under load
+	flows      sampleCollector
 }
 
 const (
@@ -98,6 +99,7 @@ func newEverything(t *testing.T) *everything {
 	check(t, err)
 	t.Cleanup(func() { check(t, b.gen.Close()) })
 	b.gen.Pace(reloadRate)
+	b.collect()
 	return b
 }
 

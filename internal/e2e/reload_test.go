@@ -50,6 +50,7 @@ func TestReloadAllStages(t *testing.T) {
 		if n%100 == 0 || n == reloads {
 			b.write(0)
 			b.reload()
+			b.checkSamples()
 			t.Logf("after %d reloads, which took %s each: %s", n, (b.took / time.Duration(n)).Round(time.Millisecond), b.use(first.fds))
 		}
 		if t.Failed() {
@@ -82,6 +83,7 @@ func (b *everything) write(n int) {
 		next := strings.Index(config[at+1:], "\n[[") + at + 1
 		replace(config[at:next], "")
 	}
+	config += b.sflow(n)
 	top := ""
 	if n%2 == 1 {
 		top = "log_level = \"warn\"\n"
