@@ -33,6 +33,7 @@ func TestVerbsHaveSchemas(t *testing.T) {
 }
 
 // TestVerbsPrint holds what verbs without a path print with -j against their schemas, also what they print when something is wrong.
+// TestBenchPrints and TestBlastIntoSink do so for 'bench' and 'gen blast'.
 func TestVerbsPrint(t *testing.T) {
 	b := newPairsBed(t)
 	page := newAnswers(t)

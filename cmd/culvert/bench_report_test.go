@@ -69,6 +69,24 @@ func TestBenchCompare(t *testing.T) {
 	}
 }
 
+// TestBenchPrints holds what 'bench' prints with -j against its schemas. Measurements take minutes: in the place of what they print there are
+// a report, written as they write it, and the baseline of instructions, which 'bench insn' has written.
+func TestBenchPrints(t *testing.T) {
+	page := newAnswers(t)
+	old := writeReport(t, "old.json", "insn", "culvert-cold", 1000)
+	text, err := os.ReadFile(old)
+	must(err)
+	page.printed(t, "bench run", string(text))
+	text, err = os.ReadFile("../../internal/guest/testdata/baseline.json")
+	must(err)
+	page.printed(t, "bench insn", string(text))
+	status, stdout, stderr := culvert(t, "bench", "compare", "-j", old, writeReport(t, "new.json", "insn", "culvert-cold", 1100))
+	if status != 0 {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+	page.printed(t, "bench compare", stdout)
+}
+
 func TestBenchPlot(t *testing.T) {
 	file := writeReport(t, "insn.json", "insn", "culvert-cold", 1000)
 	beside := strings.TrimSuffix(file, ".json") + "-instructions.svg"

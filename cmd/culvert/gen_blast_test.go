@@ -42,6 +42,7 @@ func inNamespace(t *testing.T) {
 // TestBlastIntoSink runs 'gen blast' and 'bench sink', each in a process of its own, at the two ends of a veth.
 func TestBlastIntoSink(t *testing.T) {
 	inNamespace(t)
+	page := newAnswers(t)
 	type counted struct {
 		Packets, Bytes, Dropped uint64
 		Order                   *struct{ Packets, Missing, Duplicates, Reordered uint64 }
@@ -66,6 +67,8 @@ func TestBlastIntoSink(t *testing.T) {
 			t.Fatalf("%s: status %d, error %v: %s", tt.blast, status, err, errs)
 		}
 		text := sink.interrupt(t)
+		page.printed(t, "gen blast", out)
+		page.printed(t, "bench sink", text)
 		if err := json.Unmarshal([]byte(text), &seen); err != nil {
 			t.Fatalf("%s: %v in %s", tt.sink, err, text)
 		}
