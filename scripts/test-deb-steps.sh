@@ -46,6 +46,57 @@ have smtp inside culvert filter list
 [[ $(main_pid) == "$pid" && $(shown culvert ActiveState) == active ]] || fail "the process was started again, or is $(shown culvert ActiveState)"
 load_off "reload"
 
+step "what the process does on its sockets, inside its sandbox"
+# A collector of sFlow, which ends after some datagrams of version 5.
+# shellcheck disable=SC2016 # the variables are Perl's
+inside ip netns exec end2 perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(LocalPort => 6343, Proto => "udp") or die;
+  print "ready\n"; while ($n < 5 && $s->recv($d, 65535)) { $n++ if unpack("N", $d) == 5 }' >out/deb-test/collector.log 2>&1 &
+collector=$!
+wait_for 60 grep -q ready out/deb-test/collector.log
+inside sh -c 'cat >/etc/culvert/culvert.d/see.toml' <<'T'
+[web]
+listen = "127.0.0.1:9480"
+[sflow]
+collector = "198.18.2.2"
+rate = 100
+drops = 10
+polling = "1s"
+T
+inside systemctl reload culvert || fail "systemctl reload failed"
+load_on
+have '"done":"rule ntp added"' ask culvert.sock /v1/filter/add --json '{"rule": "ntp", "action": "drop", "expression": "udp port 123"}'
+have '"done":"' ask culvert.sock /v1/filter/set/add --json '{"set": "bad", "entries": ["192.0.2.0/24"], "timeout": "10m"}'
+have '\[\[filter.rule\]\]' inside culvert filter dump
+inside sh -c 'culvert filter dump --sets /tmp/sets >/tmp/dump.toml && test -s /tmp/sets/bad.set' || fail "no dump in files"
+# The buffers of a capture are locked memory, 4 MB for each CPU, and more than a process may have by default on most machines.
+[[ $(shown culvert LimitMEMLOCK) == infinity ]] || fail "a capture may find no memory: LimitMEMLOCK is $(shown culvert LimitMEMLOCK)"
+inside curl -sSN --fail-with-body -m 120 --unix-socket /run/culvert/culvert.sock -o /tmp/packets.pcapng \
+  'http://culvert/v1/capture?expression=udp&n=20' || fail "no capture on the socket: $(inside cat /tmp/packets.pcapng)"
+[[ $(inside od -An -N4 -tx1 /tmp/packets.pcapng) == ' 0a 0d 0d 0a' ]] || fail "the capture is no pcapng file"
+inside sh -c 'timeout 60 culvert capture -n 20 -w /tmp/packets2.pcapng udp' || fail "no capture on the command line"
+inside sh -c 'curl -sN -m 250 -D /tmp/head --unix-socket /run/culvert/culvert.show.sock http://culvert/v1/events >/tmp/events &
+  until grep -q " 200 " /tmp/head; do sleep 0.1; done
+  culvert filter del ntp
+  until grep -q "\"event\":\"change\".*filter del" /tmp/events; do sleep 0.1; done
+  kill $!' >/dev/null 2>&1 || fail "no event of a change"
+have 'Content-Security-Policy' inside curl -sSi http://127.0.0.1:9480/
+have '"routers"' inside curl -sS --fail http://127.0.0.1:9480/v1/status
+wait "$collector" || fail "no collector of sFlow has got datagrams: $(<out/deb-test/collector.log)"
+have 'culvert_sflow_samples_total\{.*kind="flow".*\} [1-9]' ask culvert.show.sock /metrics
+# Members of the group see, and others do not; nobody but root changes anything.
+as_nobody() { inside setpriv --reuid 65534 --regid 65534 --groups "$1" curl -sS -m 60 --unix-socket "/run/culvert/$2" http://culvert/v1/status; }
+group=$(inside getent group culvert | cut -d : -f 3)
+have '"router":"culvert"' as_nobody "$group" culvert.show.sock
+as_nobody 65534 culvert.show.sock 2>/dev/null && fail "others than members of the group see what the data plane does"
+as_nobody "$group" culvert.sock 2>/dev/null && fail "members of the group get to root's socket"
+have '"ok":true|"changes":\[' ask culvert.sock /v1/reload --json '{}'
+inside rm /etc/culvert/culvert.d/see.toml
+inside systemctl reload culvert || fail "systemctl reload failed"
+load_off "changes and captures over the sockets"
+[[ -z $(inside journalctl --no-pager -q -u culvert -g 'not permitted|denied|Read-only file system') ]] ||
+  fail "the sandbox is in the way: $(inside journalctl --no-pager -u culvert -g 'not permitted|denied|Read-only file system')"
+inside sh -c 'rm -r /tmp/packets.pcapng /tmp/packets2.pcapng /tmp/dump.toml /tmp/sets /tmp/events /tmp/head'
+
 step "upgrade under load"
 load_on
 have 'Unpacking culvert .* over ' inside dpkg -i "/packages/culvert_${next}_amd64.deb"

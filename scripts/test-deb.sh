@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly version=${1:?usage: test-deb.sh VERSION NEXT} next=${2:?usage: test-deb.sh VERSION NEXT}
-readonly base=out/deb-test/bookworm.tar root=out/deb-test/root
+readonly base=out/deb-test/bookworm-curl.tar root=out/deb-test/root
 
 # The hierarchies of control groups that systemd uses: the only one, or of version 1 its own one beside that of version 2.
 hierarchies() {
@@ -21,7 +21,7 @@ outer() {
   mkdir -p out/deb-test
   if [[ ! -s $base ]]; then
     echo "downloading a Debian 12 for the container"
-    mmdebstrap --quiet --format=tar --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,ethtool,libpcap0.8 bookworm "$base.new" ||
+    mmdebstrap --quiet --format=tar --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,ethtool,libpcap0.8,curl bookworm "$base.new" ||
       { echo "test-deb: mmdebstrap could not make $base: check the network" >&2; exit 1; }
     mv "$base.new" "$base"
   fi
@@ -190,6 +190,13 @@ load_off() {
 files() {
   inside find / -xdev \( -path /var/lib/dpkg -o -path /var/log -o -path /var/cache -o -path /var/lib/systemd -o -path /packages \) -prune -o \
     ! -name '*-' -print | sort
+}
+
+# ask SOCKET PATH [ARGUMENT OF CURL]... sends a request to a socket of the data plane culvert in the container.
+ask() {
+  local socket=/run/culvert/$1 path=$2
+  shift 2
+  inside curl -sS --fail-with-body -m 60 --unix-socket "$socket" "http://culvert$path" "$@"
 }
 
 main_pid() { shown culvert MainPID; }
