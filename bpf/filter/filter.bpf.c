@@ -60,12 +60,14 @@ static __always_inline int filter_refuse(struct xdp_md *ctx, const struct flow_k
 SEC("xdp.frags")
 int filter(struct xdp_md *ctx)
 {
-	__u32 answer = 0, reason, hidden = 0;
+	__u32 answer = 0, reason, len, hidden = 0;
 	struct filter_tags tags;
 	struct flow_keys keys = {};
 	bool tagged;
 
 	capture_hand_on(ctx);
+	if (filter_protects && SFLOW_ON)
+		sflow_peek(ctx); /* before the tags are hidden */
 	if (filter_needs_keys) {
 		flow_keys_parse(ctx, &keys, 0);
 		tagged = !keys.l3;
@@ -92,13 +94,14 @@ int filter(struct xdp_md *ctx)
 		answer = filter_rules(ctx, &keys);
 	reason = answer & FILTER_REASON;
 	if (filter_protects && !reason) {
-		if (SFLOW_ON)
-			sflow_peek(ctx);
 		answer = filter_syn(ctx, &keys);
-		if (answer)
-			return filter_leave(ctx, answer & FILTER_REASON,
-					    answer >> FILTER_LEN_SHIFT
-						    ?: bpf_xdp_get_buff_len(ctx));
+		if (answer) {
+			len = answer >> FILTER_LEN_SHIFT ?: bpf_xdp_get_buff_len(ctx);
+			reason = answer & FILTER_REASON;
+			if (hidden && SFLOW_ON && reason < REASON_FWD)
+				filter_show_tags(ctx, &tags); /* as above */
+			return filter_leave(ctx, reason, len);
+		}
 	}
 	if (hidden && SFLOW_ON && reason && reason != FILTER_PASS)
 		filter_show_tags(ctx, &tags);

@@ -13,8 +13,8 @@ import (
 type Frame struct {
 	Destination [6]byte
 	Tagged      bool
-	VLAN        uint32
-	Priority    uint32
+	// VLAN and Priority are of the first tag.
+	VLAN, Priority uint32
 	// From and To are the addresses of the IP packet, the zero values if it is none.
 	From, To netip.Addr
 }
@@ -26,10 +26,12 @@ func ParseFrame(b []byte) (f Frame) {
 	}
 	copy(f.Destination[:], b)
 	kind, at := binary.BigEndian.Uint16(b[12:]), 14
-	if (kind == unix.ETH_P_8021Q || kind == unix.ETH_P_8021AD) && len(b) >= 18 {
-		tag := uint32(binary.BigEndian.Uint16(b[14:]))
-		f.Tagged, f.VLAN, f.Priority = true, tag&0xfff, tag>>13
-		kind, at = binary.BigEndian.Uint16(b[16:]), 18
+	for (kind == unix.ETH_P_8021Q || kind == unix.ETH_P_8021AD) && len(b) >= at+4 {
+		if tag := uint32(binary.BigEndian.Uint16(b[at:])); !f.Tagged {
+			f.Tagged, f.VLAN, f.Priority = true, tag&0xfff, tag>>13
+		}
+		kind = binary.BigEndian.Uint16(b[at+2:])
+		at += 4
 	}
 	switch b = b[at:]; {
 	case kind == unix.ETH_P_IP && len(b) >= 20:

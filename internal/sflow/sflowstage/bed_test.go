@@ -43,6 +43,7 @@ type bed struct {
 	t          *testing.T
 	inst       *datapath.Instance
 	west, east *net.Interface
+	vlan       *net.Interface // VLAN 20 of east, if it is there
 	peer       *testbed.Namespace
 	from       int // packet socket on the peer of west
 	westPeer   *net.Interface
@@ -221,11 +222,16 @@ func (b *bed) setDevs(inst *datapath.Instance) error {
 	}
 	defer p.Close()
 	for _, dev := range []*net.Interface{b.east, b.west} {
-		if err := p.SetDev(dev.Index, routeplane.Dev{Port: dev.Index, MAC: [6]byte(dev.HardwareAddr), Forward4: true, Xmit: true}); err != nil {
+		if err := p.SetDev(dev.Index, routeplane.Dev{Port: dev.Index, MAC: [6]byte(dev.HardwareAddr), Forward4: true, Forward6: true, Xmit: true}); err != nil {
 			return err
 		}
 	}
-	return nil
+	if b.vlan == nil {
+		return nil
+	}
+	return p.SetDev(b.vlan.Index, routeplane.Dev{
+		Port: b.east.Index, VLAN: 0x1000 | 20, MAC: [6]byte(b.east.HardwareAddr), Forward4: true, Forward6: true, Xmit: true,
+	})
 }
 
 // drops makes the filter drop what an expression matches.

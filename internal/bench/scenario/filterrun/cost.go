@@ -71,6 +71,13 @@ func DropOne() peer.Candidate {
 	}}
 }
 
+// Protect is the row of SYNs that are answered with SYN cookies, for what is measured on top of it.
+func Protect() peer.Candidate {
+	return peer.Candidate{Name: "filter-protect", Device: func(peer.DeviceOptions) peer.Device {
+		return &costDevice{rules: ruleSet{Protect: true}}
+	}}
+}
+
 // Join adds a part to the data plane, before Attach.
 func (d *costDevice) Join(part datapath.Part) { d.culvert.joined = append(d.culvert.joined, part) }
 

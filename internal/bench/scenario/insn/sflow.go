@@ -28,6 +28,7 @@ func sampled() []peer.Candidate {
 		{"filter", filterrun.PassOne(), sflowplane.Options{Rate: sflowplane.MaxRate}},
 		// Nearly all notifications of dropped packets are over the limit.
 		{"drop", filterrun.DropOne(), sflowplane.Options{Rate: sflowplane.MaxRate, Drops: 1}},
+		{"protect", filterrun.Protect(), sflowplane.Options{Rate: sflowplane.MaxRate}},
 		{"route-all", routerun.Mirror4(), sflowplane.Options{Rate: 1}},
 	} {
 		all = append(all, peer.Candidate{Name: "sflow-" + of.name, Device: func(o peer.DeviceOptions) peer.Device {
