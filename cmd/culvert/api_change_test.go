@@ -62,60 +62,70 @@ func tryPost(method, path, kind string, body io.Reader) (status int, text string
 }
 
 // changed is a step of TestChanges: a request and the command line that asks for the same. They are refused with the text refused,
-// unless it is "".
-type changed struct{ words, body, line, refused string }
+// unless it is "". Their notes have the text note.
+type changed struct{ words, body, line, refused, note string }
 
 var changes = []changed{
-	{"filter add", `{"rule": "h1", "action": "drop", "expression": "udp port 7"}`, "--name h1 drop udp port 7", ""},
+	{"filter add", `{"rule": "h1", "action": "drop", "expression": "udp port 7"}`, "--name h1 drop udp port 7", "", ""},
 	{"filter add", `{"action": "limit", "rate": "10kpps", "per": "src/24,48", "burst": "50", "entries": 100, "interfaces": ["ft0"], "src": ["!@bad"], "first": true}`,
-		"-i ft0 --per src/24,48 --burst 50 --entries 100 --src !@bad --first limit 10kpps", ""},
-	{"filter add", `{"rule": "h1", "action": "count", "expression": "udp port 8", "replace": true}`, "--name h1 --replace count udp port 8", ""},
-	{"filter add", `{"rule": "h2", "action": "pass", "all": true, "before": "b"}`, "--name h2 --before b --all pass", ""},
-	{"filter add", `{"rule": "h1", "action": "drop", "expression": "tcp"}`, "--name h1 drop tcp", "there is a rule h1"},
-	{"filter add", `{"action": "drop", "expression": "udp porrt 5"}`, "drop udp porrt 5", "syntax error"},
-	{"filter add", `{"action": "drop"}`, "drop", "use --all"},
-	{"filter add", `{"action": "drop", "src": ["@none"]}`, "--src @none drop", "none"},
-	{"filter add", `{"action": "drop", "interfaces": ["fx9"], "all": true}`, "-i fx9 --all drop", "not attached"},
-	{"filter del", `{"rules": ["h2", "nope"]}`, "h2 nope", "nope"},
-	{"filter del", `{"rules": ["h2", "a"]}`, "h2 a", ""},
-	{"filter set add", `{"set": "hand", "entries": ["192.0.2.0/24", "2001:db8::7"], "timeout": "1d"}`, "hand 192.0.2.0/24 2001:db8::7 --timeout 1d", ""},
-	{"filter set add", `{"set": "ends", "entries": ["192.0.2.1:53"], "type": "endpoint"}`, "ends 192.0.2.1:53 --type endpoint", ""},
-	{"filter set add", `{"set": "hand", "entries": ["203.0.113.7", "203.0.113.0/99"]}`, "hand 203.0.113.7 203.0.113.0/99", "/99"},
-	{"filter set replace", `{"set": "bad", "entries": ["198.51.100.0/24", "203.0.113.1"]}`, "bad 198.51.100.0/24 203.0.113.1", ""},
-	{"filter set replace", `{"set": "new", "entries": ["198.51.100.0/24"]}`, "new 198.51.100.0/24", "no set new"},
-	{"filter set del", `{"set": "bad", "entries": ["198.51.100.7", "192.0.2.1"]}`, "bad 198.51.100.7 192.0.2.1", "192.0.2.1"},
-	{"filter set del", `{"set": "bad", "entries": ["198.51.100.7"]}`, "bad 198.51.100.7", ""},
-	{"filter set del", `{"set": "ends"}`, "ends", ""},
-	{"filter set del", `{"set": "bad"}`, "bad", "uses"},
-	{"filter protect", `{"service": "192.0.2.77:80"}`, "192.0.2.77:80", ""},
-	{"filter protect", `{"service": "192.0.2.78:80"}`, "192.0.2.78:80", ""},
-	{"filter protect", `{"service": "192.0.2.79:80", "mss": 1400}`, "192.0.2.79:80 --mss 1400", "mss is for a service on another host"},
-	{"filter unprotect", `{"service": "192.0.2.77:80"}`, "192.0.2.77:80", ""},
-	{"filter flush", `{}`, "", ""},
-	{"filter add", `{"rule": "b", "action": "count", "src": ["@bad"], "dst": ["!@hand"]}`, "--name b --src @bad --dst !@hand count", ""},
-	{"filter add", `{"action": "drop", "expression": "icmp"}`, "drop icmp", ""},
+		"-i ft0 --per src/24,48 --burst 50 --entries 100 --src !@bad --first limit 10kpps", "", ""},
+	{"filter add", `{"rule": "h1", "action": "count", "expression": "udp port 8", "replace": true}`, "--name h1 --replace count udp port 8", "", ""},
+	{"filter add", `{"rule": "h2", "action": "pass", "all": true, "before": "b"}`, "--name h2 --before b --all pass", "", ""},
+	{"filter add", `{"rule": "h1", "action": "drop", "expression": "tcp"}`, "--name h1 drop tcp", "there is a rule h1", ""},
+	{"filter add", `{"action": "drop", "expression": "udp porrt 5"}`, "drop udp porrt 5", "syntax error", ""},
+	{"filter add", `{"action": "drop"}`, "drop", "use all: true", ""},
+	{"filter add", `{"rule": "h1", "action": "drop", "all": true}`, "--name h1 --all drop", "replace it with replace: true, or choose another rule", ""},
+	{"filter add", `{"action": "drop", "src": ["@none"]}`, "--src @none drop", "none", ""},
+	{"filter add", `{"action": "drop", "interfaces": ["fx9"], "all": true}`, "-i fx9 --all drop", "not attached", ""},
+	{"filter del", `{"rules": ["h2", "nope"]}`, "h2 nope", "nope", ""},
+	{"filter del", `{"rules": ["h2", "a"]}`, "h2 a", "", ""},
+	{"filter set add", `{"set": "hand", "entries": ["192.0.2.0/24", "2001:db8::7"], "timeout": "1d"}`, "hand 192.0.2.0/24 2001:db8::7 --timeout 1d", "", ""},
+	{"filter set add", `{"set": "ends", "entries": ["192.0.2.1:53"], "type": "endpoint"}`, "ends 192.0.2.1:53 --type endpoint", "", ""},
+	{"filter set add", `{"set": "hand", "entries": ["203.0.113.7", "203.0.113.0/99"]}`, "hand 203.0.113.7 203.0.113.0/99", "/99", ""},
+	{"filter set replace", `{"set": "bad", "entries": ["198.51.100.0/24", "203.0.113.1"]}`, "bad 198.51.100.0/24 203.0.113.1", "", ""},
+	{"filter set replace", `{"set": "new", "entries": ["198.51.100.0/24"]}`, "new 198.51.100.0/24", "no set new", ""},
+	{"filter set del", `{"set": "bad", "entries": ["198.51.100.7", "192.0.2.1"]}`, "bad 198.51.100.7 192.0.2.1", "192.0.2.1", ""},
+	{"filter set del", `{"set": "bad", "entries": ["198.51.100.7"]}`, "bad 198.51.100.7", "", ""},
+	{"filter set del", `{"set": "ends"}`, "ends", "", ""},
+	{"filter set del", `{"set": "bad"}`, "bad", "uses", ""},
+	{"filter protect", `{"service": "192.0.2.77:80"}`, "192.0.2.77:80", "", ""},
+	{"filter protect", `{"service": "192.0.2.78:80"}`, "192.0.2.78:80", "", ""},
+	{"filter protect", `{"service": "192.0.2.79:80", "mss": 1400}`, "192.0.2.79:80 --mss 1400", "mss is for a service on another host", ""},
+	{"filter unprotect", `{"service": "192.0.2.77:80"}`, "192.0.2.77:80", "", ""},
+	{"filter set add", `{"set": "bad", "entries": ["10.0.0.1-10.0.0.9", "198.51.100.9"]}`, "bad 10.0.0.1-10.0.0.9 198.51.100.9", "", "2 entries given, 5 prefixes after splitting ranges"},
+	{"filter set add", `{"set": "hand", "entries": ["203.0.113.7"], "timeout": "10"}`, "hand 203.0.113.7 --timeout 10", "no unit", ""},
+	{"filter set add", `{"set": "hand"}`, "hand", "no entries: name some, or a text", ""},
+	{"filter flush", `{}`, "", "", "the configuration file brings 1 rule back when it is read again"},
+	{"filter add", `{"rule": "b", "action": "count", "src": ["@bad"], "dst": ["!@hand"]}`, "--name b --src @bad --dst !@hand count", "", ""},
+	{"filter add", `{"action": "drop", "expression": "icmp"}`, "drop icmp", "", ""},
 	{"lb vip add", `{"vip": "192.0.2.10:443/udp", "hash": "source", "on_failure": "move", "encapsulation": "gue", "quic_server_id": 2, "vlans": [100, 200],` +
 		`"check": {"type": "http", "port": 81, "interval": "2s", "timeout": "250ms", "rise": 3, "fall": 4, "path": "/x", "host": "h", "status": "200"}}`,
 		"192.0.2.10:443/udp --hash source --on-failure move --encap gue --quic-server-id 2 --vlans 100,200 --check http --check-port 81 --check-interval 2s " +
-			"--check-timeout 250ms --check-rise 3 --check-fall 4 --check-path /x --check-host h --check-status 200", ""},
-	{"lb vip add", `{"vip": "192.0.2.10:444"}`, "192.0.2.10:444", "protocol"},
-	{"lb vip set", `{"vip": "192.0.2.10:443/udp", "vlans": [], "check": {"type": "none"}}`, "192.0.2.10:443/udp --vlans none --check none", ""},
-	{"lb vip set", `{"vip": "192.0.2.10:443/udp"}`, "192.0.2.10:443/udp", "give a setting to change"},
+			"--check-timeout 250ms --check-rise 3 --check-fall 4 --check-path /x --check-host h --check-status 200", "", ""},
+	{"lb vip add", `{"vip": "192.0.2.10:444"}`, "192.0.2.10:444", "protocol", ""},
+	{"lb vip set", `{"vip": "192.0.2.10:443/udp", "vlans": [], "check": {"type": "none"}}`, "192.0.2.10:443/udp --vlans none --check none", "", ""},
+	{"lb vip set", `{"vip": "192.0.2.10:443/udp"}`, "192.0.2.10:443/udp", "give a setting to change", ""},
 	{"lb backend add", `{"vip": "192.0.2.10:443/udp", "backend": "10.0.0.20", "weight": 3, "gue_port": 6081, "server_id": "00aa"}`,
-		"192.0.2.10:443/udp 10.0.0.20 --weight 3 --gue-port 6081 --server-id 00aa", ""},
-	{"lb backend add", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.21"}`, "192.0.2.9:80/tcp 10.0.0.21", ""},
-	{"lb backend add", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.22", "weight": 70000}`, "192.0.2.9:80/tcp 10.0.0.22 --weight 70000", "weight"},
-	{"lb backend set", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.9", "weight": 7, "encapsulation": "gue"}`, "192.0.2.9:80/tcp 10.0.0.9 --weight 7 --encap gue", ""},
-	{"lb backend set", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.99", "weight": 7}`, "192.0.2.9:80/tcp 10.0.0.99 --weight 7", "10.0.0.99"},
-	{"lb backend del", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.21"}`, "192.0.2.9:80/tcp 10.0.0.21", ""},
-	{"lb drain", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.9"}`, "192.0.2.9:80/tcp 10.0.0.9", ""},
-	{"lb drain", `{"vip": "192.0.2.9:80/tcp"}`, "192.0.2.9:80/tcp", ""},
-	{"lb drain", `{"vip": "192.0.2.9:80/tcp", "backend": ""}`, "192.0.2.9:80/tcp ", "no IP address"},
-	{"lb undrain", `{"vip": "192.0.2.9:80/tcp"}`, "192.0.2.9:80/tcp", ""},
-	{"lb vip add", `{"vip": "192.0.2.11/tcp"}`, "192.0.2.11/tcp", ""},
-	{"lb vip del", `{"vip": "192.0.2.11/tcp"}`, "192.0.2.11/tcp", ""},
-	{"key add", `{"index": 1, "key": "AAECAwQFBgcICQoLDA0ODw=="}`, "1 KEY", "no SCION router"},
-	{"key del", `{"index": 1, "force": true}`, "1 --force", "no SCION router"},
+		"192.0.2.10:443/udp 10.0.0.20 --weight 3 --gue-port 6081 --server-id 00aa", "", ""},
+	{"lb backend add", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.21"}`, "192.0.2.9:80/tcp 10.0.0.21", "", ""},
+	{"lb backend add", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.22", "weight": 70000}`, "192.0.2.9:80/tcp 10.0.0.22 --weight 70000", "weight", ""},
+	{"lb backend set", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.9", "weight": 7, "encapsulation": "gue"}`, "192.0.2.9:80/tcp 10.0.0.9 --weight 7 --encap gue", "", ""},
+	{"lb backend set", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.99", "weight": 7}`, "192.0.2.9:80/tcp 10.0.0.99 --weight 7", "10.0.0.99", ""},
+	{"lb backend del", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.21"}`, "192.0.2.9:80/tcp 10.0.0.21", "", ""},
+	{"lb drain", `{"vip": "192.0.2.9:80/tcp", "backend": "10.0.0.9"}`, "192.0.2.9:80/tcp 10.0.0.9", "", ""},
+	{"lb drain", `{"vip": "192.0.2.9:80/tcp"}`, "192.0.2.9:80/tcp", "", ""},
+	{"lb drain", `{"vip": "192.0.2.9:80/tcp", "backend": ""}`, "192.0.2.9:80/tcp ", "no IP address", ""},
+	{"lb undrain", `{"vip": "192.0.2.9:80/tcp"}`, "192.0.2.9:80/tcp", "", ""},
+	{"lb vip add", `{"vip": "192.0.2.11/tcp"}`, "192.0.2.11/tcp", "", ""},
+	{"lb vip del", `{"vip": "192.0.2.11/tcp"}`, "192.0.2.11/tcp", "", ""},
+	{"key add", `{"index": 1, "key": "AAECAwQFBgcICQoLDA0ODw=="}`, "1 KEY", "no SCION router", ""},
+	{"key del", `{"index": 1, "force": true}`, "1 --force", "no SCION router", ""},
+}
+
+// requestOf returns an empty request of a verb.
+func requestOf(words string) edit.Request {
+	all := edit.Verbs()
+	return all[slices.IndexFunc(all, func(v edit.Verb) bool { return v.Words == words })].New()
 }
 
 // timeouts finds what is left of the timeouts of entries.
@@ -155,9 +165,17 @@ func TestChanges(t *testing.T) {
 		}
 		return args
 	}
-	type outcome struct{ Router, Done, Rule, Refused string }
+	type outcome struct{ Router, Done, Rule, Notes, Refused string }
+	printed := func(text string) (o outcome) {
+		var r edit.Result
+		must(json.Unmarshal([]byte(text), &r))
+		// Without a process nobody looks for the way to backends later.
+		r.Notes = slices.DeleteFunc(r.Notes, func(note string) bool { return strings.HasPrefix(note, "no way to backend ") })
+		return outcome{Router: r.Router, Done: r.Done, Rule: r.Rule, Notes: strings.Join(r.Notes, "\n")}
+	}
 	var outcomes [3][]outcome
 	var ends [3]string
+	var flags [3]int // so many texts speak of flags
 	for way := range 3 {
 		var p *running
 		if way < 2 {
@@ -174,20 +192,29 @@ func TestChanges(t *testing.T) {
 				path := "/v1/" + strings.ReplaceAll(c.words, " ", "/")
 				status, text := post(t, path, c.body)
 				page.checkAt(t, "POST", path, status, text)
-				must(json.Unmarshal([]byte(text), &one))
+				if one = printed(text); status == 200 {
+					page.validate(t, path, "/paths/"+strings.ReplaceAll(path, "/", "~1")+"/post/requestBody/content/application~1json/schema", c.body)
+				}
 				var e struct{ Error string }
 				must(json.Unmarshal([]byte(text), &e))
+				if request := requestOf(c.words); edit.InMembers(request, text) != text {
+					flags[way]++
+				}
 				if one.Refused = e.Error; (status == 200) != (e.Error == "") || status != 200 && (status < 400 || status > 422) {
 					t.Errorf("%s %s: %d %s", path, c.body, status, text)
 				}
 			default:
 				status, stdout, stderr := culvert(t, words(c)...)
 				if status == 0 {
-					must(json.Unmarshal([]byte(stdout), &one))
+					one = printed(stdout)
 				} else if stdout != "" {
 					t.Errorf("%q: status %d and %q", words(c), status, stdout)
 				}
 				one.Refused = strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(stderr, "\n"), "culvert: "), "usage: ")
+				if request := requestOf(c.words); edit.InMembers(request, one.Refused) != one.Refused || edit.InMembers(request, one.Notes) != one.Notes {
+					flags[way]++
+					one.Refused, one.Notes = edit.InMembers(request, one.Refused), edit.InMembers(request, one.Notes)
+				}
 			}
 			if (one.Refused == "") != (c.refused == "") || !strings.Contains(one.Refused, c.refused) {
 				t.Errorf("way %d: %s %s: %+v, want %q", way, c.words, c.body, one, c.refused)
@@ -218,11 +245,17 @@ func TestChanges(t *testing.T) {
 		}
 		b.expect(0, "", "detach", "--all")
 	}
+	if flags[0] > 0 || flags[1] == 0 || flags[1] != flags[2] {
+		t.Errorf("%v texts speak of flags, want none over the socket, and the same on the command line with and without a process", flags)
+	}
 	for way := 1; way < 3; way++ {
 		if ends[way] != ends[0] {
 			t.Errorf("way %d ends in\n%s\nand over the socket\n%s", way, ends[way], ends[0])
 		}
 		for n := range changes {
+			if want := changes[n].note; !strings.Contains(outcomes[way][n].Notes, want) {
+				t.Errorf("way %d, step %d: notes %q, want %q", way, n, outcomes[way][n].Notes, want)
+			}
 			if outcomes[way][n] != outcomes[0][n] {
 				t.Errorf("way %d, step %d: %+v, over the socket %+v", way, n, outcomes[way][n], outcomes[0][n])
 			}
@@ -269,7 +302,26 @@ func TestControlRefuses(t *testing.T) {
 		{"POST", "/v1/filter/add?on=x", json, rule, 400, "no parameter on"},
 		{"POST", "/v1/filter/add", "text/plain", rule, 415, "--json"},
 		{"POST", "/v1/filter/add", "application/x-www-form-urlencoded", rule, 415, "--json"},
-		{"POST", "/v1/filter/add", json, "", 400, "action"},
+		{"POST", "/v1/filter/add", json, "", 400, "no body"},
+		{"POST", "/v1/filter/flush", json, "", 400, "no body"},
+		{"POST", "/v1/reload", json, " \n", 400, "no body"},
+		{"POST", "/v1/filter/add", json, "{}", 400, "lacks the member action"},
+		{"POST", "/v1/key/del", json, "{}", 400, "lacks the member index"},
+		{"POST", "/v1/filter/add", json, `{"Rule": "x", "action": "drop", "expression": "udp"}`, 400, "no member Rule:"},
+		{"POST", "/v1/filter/add", json, `{"rule": "x", "action": "drop", "expression": "udp", "rule": "y"}`, 400, "member rule twice"},
+		{"POST", "/v1/lb/vip/add", json, `{"vip": "192.0.2.1:80/tcp", "check": {"type": "tcp", "Port": 1}}`, 400, "no member Port:"},
+		{"POST", "/v1/filter/set/add", json, `{"set": "x", "entries": ["x"]}`, 400, "no address, prefix or range"},
+		{"POST", "/v1/filter/set/add", json, `{"set": "x", "entries": ["192.0.2.1:0"]}`, 400, "port 0"},
+		{"POST", "/v1/filter/set/add", json, `{"set": "x", "entries": ["192.0.2.1"], "timeout": "10"}`, 400, "no unit"},
+		{"POST", "/v1/filter/set/add", json, `{"set": "x", "text": "192.0.2.1", "timeout": "-5m"}`, 400, "no timeout"},
+		{"POST", "/v1/filter/set/replace", json, `{"set": "x", "entries": ["x"], "text": "x"}`, 400, "entries beside text:"},
+		{"POST", "/v1/filter/set/del", json, `{"set": "x", "entries": ["x"]}`, 400, "no address, prefix or range"},
+		{"POST", "/v1/filter/set/del", json, `{"set": "x", "entries": ["192.0.2.1"]}`, 422, "no set x"},
+		{"POST", "/v1/filter/add", json, `{"action": "drop"}`, 400, "use all: true to confirm"},
+		{"POST", "/v1/filter/add", json, `{"rule": "a", "action": "drop", "expression": "udp"}`, 422, "replace it with replace: true, or choose another rule"},
+		{"POST", "/v1/filter/add", json, `{"action": "drop", "first": true, "before": "a", "all": true}`, 400, "first: true beside before:"},
+		{"POST", "/v1/filter/protect", json, `{"service": "192.0.2.1:80", "mss": 1400}`, 400, "\"mss is for a service on another host: add forwarded: true,"},
+		{"GET", "/v1/capture?verdict=x", json, "", 400, "verdict"},
 		{"POST", "/v1/filter/add", json, "null", 400, "no JSON object"},
 		{"POST", "/v1/filter/flush", json, "[]", 400, "no JSON object"},
 		{"POST", "/v1/filter/flush", json, "true", 400, "no JSON object"},
@@ -285,13 +337,24 @@ func TestControlRefuses(t *testing.T) {
 		{"POST", "/v1/reload", json, `{"keep": true, "dry_run": true}`, 400, "keep goes alone"},
 		{"POST", "/v1/reload", json, `{"keep": true}`, 422, "nothing to keep"},
 		{"POST", "/v1/reload", json, `{"confirm": 9}`, 400, "confirm"},
+		{"POST", "/v1/reload", json, `{"confirm": "5"}`, 400, "as 500ms or 90s"},
 		{"POST", "/v1/reload", json, `{"confirm": "-1s"}`, 400, "more than 0"},
 	} {
 		status, text, err := tryPost(c.method, c.path, c.kind, strings.NewReader(c.body))
 		if err != nil || status != c.status || !strings.Contains(text, c.want) || strings.Count(text, "\n") != 1 || len(text) > 400 {
 			t.Errorf("%s %s %.60q: %d %.300s %v, want %d and %q", c.method, c.path, c.body, status, text, err, c.status, c.want)
 		}
-		page.check(t, c.path, status, text)
+		if strings.Contains(text, "--") && !strings.Contains(text, "curl --json") {
+			t.Errorf("%s %.60q: %.300s: a program has no flags", c.path, c.body, text)
+		}
+		page.checkAt(t, c.method, c.path, status, text)
+		if operations, ok := page.page["paths"].(map[string]any)[c.path].(map[string]any); ok {
+			for method, o := range operations {
+				if _, ok := o.(map[string]any)["responses"].(map[string]any)[fmt.Sprint(status)]; !ok {
+					t.Errorf("%s %s: %d is not in docs/api.yaml", method, c.path, status)
+				}
+			}
+		}
 	}
 	if now := b.filter(0, "", "list -j"); now != before {
 		t.Errorf("the rules were %s, and are %s", before, now)

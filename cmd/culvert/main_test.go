@@ -122,7 +122,7 @@ func TestWrongUsage(t *testing.T) {
 		{"filter test -c x y drop icmp", "a rule beside --config"},
 		{"filter test - drop -", "standard input can be the packets or the expression"},
 		{"filter set", "set: name a verb"},
-		{"filter set add bad", "no entries: name some, or a file with -f"},
+		{"filter set add bad", "no entries: name some, or a --file"},
 		{"filter set add bad -f x 192.0.2.1", "entries beside --file"},
 		{"filter set add bad --type mac x", "--type is prefix or endpoint"},
 		{"filter protect 192.0.2.1", "is no address with a port"},

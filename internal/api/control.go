@@ -39,6 +39,13 @@ var (
 	turnTime = time.Minute
 )
 
+// WordsHeader is the header by which the command line asks for texts in its own words, FlagWords, as --all. Other clients get the names of
+// members.
+const (
+	WordsHeader = "Culvert-Words"
+	FlagWords   = "flags"
+)
+
 // Control answers requests of root, which may change something.
 type Control struct {
 	show *server
@@ -133,9 +140,13 @@ func (c *Control) change(w http.ResponseWriter, r *http.Request, p Path) (answer
 	if err := decode(body, q); err != nil {
 		return nil, err
 	}
+	words := func(text string) string { return edit.InMembers(q, text) }
+	if r.Header.Get(WordsHeader) == FlagWords {
+		words = func(text string) string { return text }
+	}
 	if err := q.Check(); err != nil {
 		_, answer := refusal(err)
-		return nil, &RefusedError{http.StatusBadRequest, answer}
+		return nil, &RefusedError{http.StatusBadRequest, Error{Error: words(answer.Error)}}
 	}
 	waiting, cancel := context.WithTimeout(r.Context(), turnTime)
 	defer cancel()
@@ -151,12 +162,16 @@ func (c *Control) change(w http.ResponseWriter, r *http.Request, p Path) (answer
 	result, err := c.show.source.do(ctx, q)
 	if err == nil {
 		c.show.source.LogChange(p.change.Words, result.Done, r.RemoteAddr)
+		for n, note := range result.Notes {
+			result.Notes[n] = words(note)
+		}
 		return result, nil
 	}
-	if status, answer := refusal(err); status == http.StatusInternalServerError {
-		return nil, &RefusedError{http.StatusUnprocessableEntity, answer}
+	status, refused := refusal(err)
+	if status == http.StatusInternalServerError {
+		status = http.StatusUnprocessableEntity
 	}
-	return nil, err
+	return nil, &RefusedError{status, Error{Error: words(refused.Error)}}
 }
 
 // do carries a request out on the data plane.
@@ -216,11 +231,12 @@ func (c *Control) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 var errTooLarge = &RefusedError{http.StatusRequestEntityTooLarge,
 	Error{Error: fmt.Sprintf("the request has more than %d MiB: take several, or a file and a reload", largestBody>>20)}}
 
-// decode reads a request. Members that it does not have are refused, and so is what follows it. An empty body is {}.
+// decode reads a request. Members that it does not have are refused, and so are those that lack and what follows it. No body is no request:
+// a client that has forgotten it would delete all rules.
 func decode(body []byte, to any) error {
 	switch text := bytes.TrimSpace(body); {
 	case len(text) == 0:
-		return nil
+		return &requestError{"the request has no body: it is no JSON object, which is {} for a request without members"}
 	case text[0] != '{':
 		return &requestError{"the request is no JSON object"}
 	}
@@ -233,7 +249,7 @@ func decode(body []byte, to any) error {
 	var kind *json.UnmarshalTypeError
 	switch {
 	case err == nil:
-		return nil
+		return checkMembers(body, to)
 	case errors.As(err, &kind):
 		member := kind.Field[strings.LastIndexByte(kind.Field, '.')+1:]
 		return &requestError{fmt.Sprintf("%s is a JSON %s: a value of type %s is wanted", member, kind.Value, kind.Type)}

@@ -9,11 +9,17 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"culvert/internal/capture"
 	"culvert/internal/events"
+	"culvert/internal/filter/pcap"
 )
 
 // Paths of answers that do not end by themselves.
@@ -106,6 +112,21 @@ func (s *stream) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// otherThanLeft returns an error without what says that the client has gone. One that reads nothing is another matter.
+func otherThanLeft(err error) error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		var rest []error
+		for _, one := range all.Unwrap() {
+			rest = append(rest, otherThanLeft(one))
+		}
+		return errors.Join(rest...)
+	}
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return nil
+	}
+	return err
+}
+
 // events writes events, each in a line of JSON, until the client goes or ctx ends.
 func (h *server) events(ctx context.Context, w http.ResponseWriter) {
 	select {
@@ -141,6 +162,11 @@ func (h *server) events(ctx context.Context, w http.ResponseWriter) {
 
 // capture writes packets as a pcapng file, until the client goes, ctx ends, or there were enough.
 func (h *server) capture(ctx context.Context, w http.ResponseWriter, q url.Values, by string) {
+	if _, err := pcap.Compile(q.Get("expression")); err != nil {
+		_, answer := refusal(err)
+		refuse(w, http.StatusBadRequest, answer)
+		return
+	}
 	begun, captured, dropped := false, 0, uint64(0)
 	out, done := newStream(ctx, w)
 	defer done()
@@ -158,7 +184,8 @@ func (h *server) capture(ctx context.Context, w http.ResponseWriter, q url.Value
 	err := capture.Run(ctx, o)
 	switch {
 	case begun:
-		h.source.LogCapture("a program captures no more packets", err, "by", by, "packets", captured, "lost", dropped)
+		// A client that goes is how a capture ends.
+		h.source.LogCapture("a program captures no more packets", otherThanLeft(err), "by", by, "packets", captured, "lost", dropped)
 	case errors.Is(err, capture.ErrBusy):
 		_, answer := refusal(err)
 		refuse(w, http.StatusConflict, answer)
@@ -167,8 +194,24 @@ func (h *server) capture(ctx context.Context, w http.ResponseWriter, q url.Value
 		if status == http.StatusInternalServerError {
 			status = http.StatusUnprocessableEntity
 		}
+		answer.Error = inParameters(answer.Error)
 		refuse(w, status, answer)
 	}
+}
+
+// flagWithValue matches flags of the command line in what is said of a capture.
+var flagWithValue = regexp.MustCompile(`(^|[ ,(])(?:--([a-z]+)|-(i|s|n))( [^ :]+)?`)
+
+// inParameters returns a text about a capture with parameters in place of flags: verdict=x for --verdict x.
+func inParameters(text string) string {
+	return flagWithValue.ReplaceAllStringFunc(text, func(s string) string {
+		m := flagWithValue.FindStringSubmatch(s)
+		name := m[2] + map[string]string{"i": "interface", "s": "snap", "n": "n"}[m[3]]
+		if !slices.ContainsFunc(captureParameters, func(p Parameter) bool { return p.Name == name }) {
+			return s
+		}
+		return m[1] + name + strings.Replace(m[4], " ", "=", 1)
+	})
 }
 
 // number returns a whole number of a query that was checked.

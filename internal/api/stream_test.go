@@ -6,15 +6,19 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/events"
 	"culvert/internal/testbed"
@@ -154,5 +158,32 @@ func TestStoppedReaderAtTheEnd(t *testing.T) {
 	case <-ended:
 	case <-time.After(testbed.Patience):
 		t.Fatal("the answer does not end")
+	}
+}
+
+func TestInParameters(t *testing.T) {
+	for text, want := range map[string]string{
+		"--verdict x: there are pass, punt":         "verdict=x: there are pass, punt",
+		"--stage route --reason filter: no packets": "stage=route reason=filter: no packets",
+		"-i 99 times: use 8":                        "interface=99 times: use 8",
+		"-s 70000: at most 65000":                   "snap=70000: at most 65000",
+		"captures already: see 'culvert status'":    "captures already: see 'culvert status'",
+		"--trace with -w: leave one out":            "--trace with -w: leave one out",
+		"a filter-syn and x -n: no":                 "a filter-syn and x n: no",
+	} {
+		if got := inParameters(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestOtherThanLeft(t *testing.T) {
+	left, other := fmt.Errorf("writing packets: %w", unix.EPIPE), errors.New("the programs are not as before")
+	for _, c := range []struct{ err, want error }{
+		{nil, nil}, {left, nil}, {errors.Join(left, nil), nil}, {os.ErrDeadlineExceeded, os.ErrDeadlineExceeded}, {errors.Join(left, other), other},
+	} {
+		if got := otherThanLeft(c.err); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) || errors.Is(got, unix.EPIPE) {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
 	}
 }

@@ -36,7 +36,8 @@ func checkConfigs(all []Config) (found []Finding) {
 		}
 		switch {
 		case c.Refused != "":
-			add(Fail, "the last reload failed: "+c.Refused, "culvert check -c "+c.File)
+			// The finding goes with the next reload that succeeds, whatever the files have now.
+			add(Fail, "the last reload failed: "+c.Refused, "culvert check -c "+c.File+" && culvert reload --on "+c.Router)
 		case c.NotKept:
 			add(Warn, "nobody has kept the last configuration in time, and the one before is in force again", "culvert reload --on "+c.Router)
 		case len(c.Differs) > 0:

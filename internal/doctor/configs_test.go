@@ -16,7 +16,7 @@ func TestConfigs(t *testing.T) {
 			Finding: "data plane edge: what is in force differs from the files: changed since they were read: e.toml, bad.txt",
 		}}},
 		{"refused", Config{Router: "edge", File: "e.toml", Differs: []string{"e.toml"}, Refused: "e.toml:3:1: no"}, []Finding{{
-			Status: Fail, Check: "configuration", Command: "culvert check -c e.toml",
+			Status: Fail, Check: "configuration", Command: "culvert check -c e.toml && culvert reload --on edge",
 			Finding: "data plane edge: the last reload failed: e.toml:3:1: no",
 		}}},
 		{"not kept", Config{Router: "edge", File: "e.toml", Differs: []string{"e.toml"}, NotKept: true}, []Finding{{

@@ -201,8 +201,35 @@ func (q *FilterFlush) do(_ context.Context, inst *datapath.Instance, r *Result) 
 		deleted = "nothing"
 	}
 	fmt.Fprintf(r, "%s deleted\n", deleted)
+	if back := fromFile(before, q.All); back != "" {
+		fmt.Fprintf(r, "the configuration file brings %s back when it is read again\n", back)
+	}
 	noteUnattached(inst, r)
 	return nil
+}
+
+// fromFile says how much of a filter is from the configuration file, "" for nothing. Only with all are sets and services counted.
+func fromFile(f filterplane.Filter, all bool) string {
+	var rules, sets, services int
+	for _, r := range f.Rules {
+		if r.File {
+			rules++
+		}
+	}
+	if !all {
+		return filterview.Summary(rules, 0, 0)
+	}
+	for _, s := range f.Sets {
+		if s.File {
+			sets++
+		}
+	}
+	for _, s := range f.Services {
+		if s.File {
+			services++
+		}
+	}
+	return filterview.Summary(rules, sets, services)
 }
 
 // interfacesOf returns the interfaces that a data plane is attached to, and those that it attaches to once they exist again.

@@ -149,7 +149,7 @@ func (t Time) MarshalText() ([]byte, error) { return []byte(time.Duration(t).Str
 func (t *Time) UnmarshalText(text []byte) error {
 	d, err := time.ParseDuration(string(text))
 	if err != nil {
-		return fmt.Errorf("%q is no time: write it with a unit, as 500ms", text)
+		return fmt.Errorf("%q is no time: write it with a unit, as 500ms or 90s", text)
 	}
 	*t = Time(d)
 	return nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -65,10 +66,29 @@ func (c *SetEntries) Check() error {
 	case c.Text != nil && len(c.Entries) > 0:
 		return usage.Error(errors.New("entries beside --file: give one of them"))
 	case c.Text == nil && len(c.Entries) == 0:
-		return usage.Error(errors.New("no entries: name some, or a file with -f"))
+		return usage.Error(errors.New("no entries: name some, or a --file"))
 	}
-	return filter.CheckName("set", c.Set)
+	if err := filter.CheckName("set", c.Set); err != nil {
+		return err
+	}
+	return checkEntries(c.Entries, c.Timeout)
 }
+
+// checkEntries refuses a timeout that is none, and entries that no set can have. Which of them a set takes is known when it is open.
+func checkEntries(entries []string, timeout string) error {
+	_, asPrefixes := filterstage.ReadMembers(false, "", nil, entries, timeout)
+	if asPrefixes == nil {
+		return nil
+	}
+	_, asEndpoints := filterstage.ReadMembers(true, "", nil, entries, timeout)
+	if len(entries) > 0 && asEndpoints != nil && !hasPort.MatchString(entries[0]) {
+		return asPrefixes
+	}
+	return asEndpoints
+}
+
+// hasPort matches entries that are meant to have a port.
+var hasPort = regexp.MustCompile(`\]:|\..*:`)
 
 func (c *SetAdd) do(_ context.Context, inst *datapath.Instance, r *Result) error {
 	return c.change(inst, c.Type, c.Replace, false, r)
@@ -221,7 +241,7 @@ func (d *SetDel) Check() error {
 	if d.Set == "" {
 		return usage.Error(errors.New("no set: name one"))
 	}
-	return nil
+	return checkEntries(d.Entries, "")
 }
 
 func (d *SetDel) do(_ context.Context, inst *datapath.Instance, r *Result) error {

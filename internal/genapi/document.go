@@ -55,6 +55,7 @@ type failure struct{ status, name, what string }
 var failed = []failure{
 	{"400", "wrong", "The query of the URL, or the request, is wrong."},
 	{"404", "absent", "The data plane does not have this stage."},
+	{"405", "method", "Another method is needed: the header Allow has it."},
 	{"500", "failed", "It cannot be read, or is too large."},
 	{"503", "busy", "It takes too long: try again later."},
 }
@@ -156,8 +157,9 @@ func plain(n *yaml.Node) error {
 
 // schemas are the schemas of types, by name.
 type schemas struct {
-	reflector jsonschema.Reflector
-	all       map[string]json.RawMessage
+	// reflector is for answers, which may have more members in a later version, strict for requests.
+	reflector, strict jsonschema.Reflector
+	all               map[string]json.RawMessage
 }
 
 func newSchemas(top string) (*schemas, error) {
@@ -178,6 +180,8 @@ func newSchemas(top string) (*schemas, error) {
 	if back := os.Chdir(before); err == nil {
 		err = back
 	}
+	s.strict = s.reflector
+	s.strict.AllowAdditionalProperties = false
 	return s, err
 }
 
@@ -200,7 +204,11 @@ func texts(t reflect.Type) *jsonschema.Schema {
 
 // add adds the schema of a value's type, with those that it refers to, and returns the one to use for the value.
 func (s *schemas) add(value any) (json.RawMessage, error) {
-	root := s.reflector.Reflect(value)
+	return s.addBy(&s.reflector, value)
+}
+
+func (s *schemas) addBy(by *jsonschema.Reflector, value any) (json.RawMessage, error) {
+	root := by.Reflect(value)
 	root.Version = ""
 	for name, schema := range root.Definitions {
 		b, err := located(schema)
@@ -246,11 +254,11 @@ func (s *schemas) operation(p api.Path) (object, error) {
 	}
 	o := object{"summary": p.What, "operationId": operationID(p.Path), "responses": responses}
 	if p.Request != nil {
-		schema, err := s.add(p.Request)
+		schema, err := s.addBy(&s.strict, p.Request)
 		if err != nil {
 			return nil, err
 		}
-		o["requestBody"] = object{"content": object{"application/json": object{"schema": schema}}}
+		o["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": schema}}}
 		for _, f := range refused {
 			if f.status != "409" || p.Kind == "" && p.Path == "/v1/reload" {
 				responses[f.status] = object{"$ref": "#/components/responses/" + f.name}

@@ -164,6 +164,7 @@ func asked(ctx context.Context, path, method, to string, within time.Duration, b
 	if err != nil {
 		return err
 	}
+	request.Header.Set(api.WordsHeader, api.FlagWords)
 	response, err := client.Do(request)
 	if err != nil {
 		var op *net.OpError

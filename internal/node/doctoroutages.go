@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
 	"culvert/internal/doctor"
@@ -46,8 +49,20 @@ func afterRaising(router, key string) string {
 	return fmt.Sprintf("culvert reload --on %s    # after raising %s", router, key)
 }
 
-// sflowCommand shows the way to a collector.
-func sflowCommand(collector string) string {
+// sflowOutage says that a collector of sFlow gets nothing, why, and what shows more: the way to it, or if it refuses who listens there.
+func sflowOutage(router, collector, why string) doctor.Outage {
+	o := doctor.Outage{
+		Router: router, Check: "sflow", What: "the collector of sFlow, " + collector + ", gets nothing: " + why, Command: wayTo(collector), Works: true,
+	}
+	if _, port, err := net.SplitHostPort(collector); err == nil && strings.HasSuffix(why, unix.ECONNREFUSED.Error()) {
+		o.What += ": nobody listens at this port there"
+		o.Command = fmt.Sprintf("ss -lunp 'sport = :%s'    # on the collector", port)
+	}
+	return o
+}
+
+// wayTo shows the way to a collector.
+func wayTo(collector string) string {
 	host, _, err := net.SplitHostPort(collector)
 	if err != nil {
 		host = collector
@@ -79,10 +94,7 @@ func addOutages(o *doctor.Options, inst *datapath.Instance) {
 		}
 	}
 	if p, err := sflowplane.ProcessOf(inst); err == nil && p != nil && p.Error != "" {
-		o.Outages = append(o.Outages, doctor.Outage{
-			Router: inst.Name(), Check: "sflow", What: "the collector of sFlow, " + p.Collector + ", gets nothing: " + p.Error,
-			Command: sflowCommand(p.Collector), Works: true,
-		})
+		o.Outages = append(o.Outages, sflowOutage(inst.Name(), p.Collector, p.Error))
 	}
 	if plane, err := lbplane.View(inst); err == nil {
 		addFlowTable(o, plane)

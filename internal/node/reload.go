@@ -51,7 +51,7 @@ func (p *process) handle(ctx context.Context, r Request) (*api.Reloaded, error) 
 		return nil, err
 	}
 	if p.trial != nil && r.Confirm == 0 {
-		result.Notes = append(result.Notes, "this keeps what waited for --keep, too")
+		result.Notes = append(result.Notes, "this keeps what waited to be kept, too")
 	}
 	result.Until = p.tryFor(r.Confirm, back)
 	result.Milliseconds = time.Since(start).Milliseconds()

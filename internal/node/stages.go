@@ -33,6 +33,7 @@ type stageStates struct {
 	states   []datapath.StageState
 	on       map[string]bool          // whether a stage is on, as opposed to one that only removes what an earlier file had
 	limited  map[string]stage.Limited // stages whose tables may be too small
+	ready    map[string]bool          // stages that have come up, and neither went out since nor were switched off
 	detached string
 	inForce  inforce.State
 	plane    uint64 // ID of the data plane for which they were last written
@@ -47,7 +48,9 @@ const statesPeriod = 500 * time.Millisecond
 
 // newStages publishes all stages of u as starting.
 func newStages(u *up, log *slog.Logger) *stageStates {
-	s := &stageStates{name: u.name, inst: u.inst, log: log, done: make(chan struct{}), detached: u.file.Node.Detached, inForce: u.inForce()}
+	s := &stageStates{
+		name: u.name, inst: u.inst, log: log, done: make(chan struct{}), ready: make(map[string]bool), detached: u.file.Node.Detached, inForce: u.inForce(),
+	}
 	for _, p := range u.prepared {
 		s.states = append(s.states, datapath.StageState{Stage: p.Name(), State: datapath.StageStarting})
 	}
@@ -114,10 +117,11 @@ func (s *stageStates) short() (changed bool) {
 
 // set publishes the state of a stage. why is the error of a stage that is out, nil otherwise.
 func (s *stageStates) set(name, state string, why error) {
-	if state == datapath.StageReady {
+	s.mu.Lock()
+	if state == datapath.StageReady && s.on[name] && !s.ready[name] { // a reload serves stages anew that were ready
 		s.log.Log(context.Background(), events.Level, "a stage is ready", "stage", name)
 	}
-	s.mu.Lock()
+	s.ready[name] = state == datapath.StageReady && s.on[name]
 	for n := range s.states {
 		if s.states[n].Stage == name {
 			s.states[n].State, s.states[n].Why = state, ""
@@ -174,6 +178,9 @@ func (s *stageStates) succeed(u *up, goOn []*server) {
 		s.states = append(s.states, state)
 	}
 	s.follow(u)
+	for name := range s.ready {
+		s.ready[name] = s.ready[name] && s.on[name]
+	}
 	s.mu.Unlock()
 	s.write(true)
 }

@@ -108,6 +108,9 @@ func (p *process) goBack(ctx context.Context) {
 	}
 	p.endTrial()
 	p.reloaded(errNotKept) // what the file says is not in force
-	p.log.Warn("nobody has kept the configuration in time: the one before is in force again, and the file differs from it",
-		"file", p.up.file.Path)
+	text := "nobody has kept the configuration in time: the one before is in force again"
+	if now := p.up.inForce(); len(now.Differs()) > 0 { // not after a trial of files that had not changed
+		text += ", and the file differs from it"
+	}
+	p.log.Warn(text, "file", p.up.file.Path)
 }

@@ -42,7 +42,11 @@ func (m Members) Joined() string {
 	case n == 1:
 		return "1 entry given, a range of " + m.Count()
 	}
-	return text.Grouped(uint64(n)) + " entries given, " + m.Count() + " after merging those that touch or overlap"
+	how := "after merging those that touch or overlap"
+	if n < m.size() {
+		how = "after splitting ranges"
+	}
+	return text.Grouped(uint64(n)) + " entries given, " + m.Count() + " " + how
 }
 
 // entries returns how many entries the members were read from. For endpoints it is how many there are: none of them merge.

@@ -97,13 +97,17 @@ func (t *Table) Check(in config.Position) error {
 	for key, a := range map[string]struct {
 		text string
 		to   *netip.Addr
-	}{"agent": {t.Agent, &s.agent.Address}, "source": {t.Source, &s.source}} {
+		use  string
+	}{
+		"agent":  {t.Agent, &s.agent.Address, "use an IP address by which the collector knows this host"},
+		"source": {t.Source, &s.source, "use an IP address of this host"},
+	} {
 		if a.text == "" {
 			continue
 		}
 		addr, err := netip.ParseAddr(a.text)
-		if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
-			bad(key, "%s = %q: use an IP address of this host", key, a.text)
+		if err != nil || addr.Zone() != "" || noHost(addr) || addr.IsMulticast() {
+			bad(key, "%s = %q: %s", key, a.text, a.use)
 		}
 		*a.to = addr.Unmap()
 	}
@@ -122,7 +126,10 @@ func (s *settings) setCollector(text string) error {
 		s.host = addr.Unmap().String()
 	} else if host, port, err := net.SplitHostPort(text); err == nil {
 		n, err := strconv.ParseUint(port, 10, 16)
-		if err != nil || n == 0 {
+		switch {
+		case errors.Is(err, strconv.ErrRange), err == nil && n == 0:
+			return fmt.Errorf("collector = %q: there is no port %s: use 1 to 65535", text, port)
+		case err != nil:
 			return wrong
 		}
 		s.host, s.port = host, uint16(n)
@@ -133,10 +140,16 @@ func (s *settings) setCollector(text string) error {
 	if s.host == "" || strings.ContainsAny(s.host, " /\\[]\t") || strings.Contains(s.host, ":") && !isAddr(s.host) {
 		return wrong
 	}
-	if addr, err := netip.ParseAddr(s.host); err == nil && (addr.IsUnspecified() || addr.IsMulticast() && addr.Zone() == "" && addr.IsInterfaceLocalMulticast()) {
-		return wrong
+	if addr, err := netip.ParseAddr(s.host); err == nil && (noHost(addr) || addr.IsInterfaceLocalMulticast() && addr.Zone() == "") {
+		return fmt.Errorf("collector = %q: no other host can have %s: use the collector's address", text, addr)
 	}
 	return nil
+}
+
+// noHost tells whether an address is one that no host can have: 0.0.0.0/8 (RFC 1122, 3.2.1.3), 255.255.255.255 and ::.
+func noHost(addr netip.Addr) bool {
+	addr = addr.Unmap()
+	return addr.IsUnspecified() || addr.Is4() && (addr.As4()[0] == 0 || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}))
 }
 
 func isAddr(text string) bool {

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestSFlowOutage wants the command that shows more: who listens, if the collector refuses, and otherwise the way to it.
+func TestSFlowOutage(t *testing.T) {
+	for _, c := range []struct{ collector, why, what, command string }{
+		{"192.0.2.1:6343", "connection refused", "gets nothing: connection refused: nobody listens at this port there", "ss -lunp 'sport = :6343'    # on the collector"},
+		{"[2001:db8::1]:99", "write udp: connection refused", "nobody listens", "ss -lunp 'sport = :99'    # on the collector"},
+		{"192.0.2.1:6343", "network is unreachable", "192.0.2.1:6343, gets nothing: network is unreachable", "ip route get 192.0.2.1"},
+		{"flows.example.net:6343", "no such host", "gets nothing: no such host", "getent ahosts flows.example.net"},
+	} {
+		if o := sflowOutage("edge", c.collector, c.why); o.Router != "edge" || o.Check != "sflow" || !o.Works || !strings.Contains(o.What, c.what) || o.Command != c.command {
+			t.Errorf("%s, %s: %+v", c.collector, c.why, o)
+		}
+	}
+}
