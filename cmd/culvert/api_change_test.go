@@ -511,7 +511,7 @@ func TestControlTrial(t *testing.T) {
 	}
 	b.filter(0, "added", "add --name cli count icmp6")
 	b.order("a b hand cli")
-	p.waitFor(t, "nobody has kept the configuration in time")
+	p.waitFor(t, "nobody has kept the configuration in time: the one before is in force again, and the file differs from it")
 	b.order("a hand cli")
 	if status, text := post(t, "/v1/reload", `{"confirm": "60s"}`); status != 200 {
 		t.Errorf("%d %s", status, text)
@@ -519,6 +519,11 @@ func TestControlTrial(t *testing.T) {
 	if status, text := post(t, "/v1/reload", `{"keep": true}`); status != 200 || !strings.Contains(text, `"changes":[]`) {
 		t.Errorf("%d %s", status, text)
 	}
+	b.order("a b hand cli")
+	if status, text := post(t, "/v1/reload", `{"confirm": "1s"}`); status != 200 { // of a file that has not changed
+		t.Errorf("%d %s", status, text)
+	}
+	p.waitFor(t, `nobody has kept the configuration in time: the one before is in force again" file=`)
 	b.order("a b hand cli")
 	rewrite(t, file, head+"[[filter.rule]]\nname = 'c'\naction = 'dropp'\nexpression = 'udp port 6'\n")
 	if status, text := post(t, "/v1/reload", `{}`); status != 422 || !strings.Contains(text, `"errors":[{"file":`) || !strings.Contains(text, `"line":`) {
