@@ -28,12 +28,15 @@ An expression is one of libpcap (pcap-filter(7)), in one argument or several. A
 packet whose frame matches as it comes in is shown with the frame that goes out.
 Where only the frame that goes out matches, that one is shown alone. A packet that is
 dropped, or goes to the kernel or to the slow path, has no frame that goes out. --verdict, --reason and --stage select by
-what happened. 'man culvert-reasons' explains the reasons.
+what happened. 'man culvert-reasons' explains the reasons. What no packet can be is
+refused, such as a reason of another stage, or an interface without culvert.
 
 Lines are those of tcpdump, if there is one, with the verdict and a number at the
 end, which is that of the packet. With -w packets go to a pcapng file, or with - to
 standard output, for Wireshark: the verdict is in the comment of each frame, and
-both frames of a packet have the same ID.
+both frames of a packet have the same ID. The count at the end is that of the packets
+that are there as a whole, also if the disk is full. A reader of standard output that
+goes away, as head(1) does, ends the capture.
 
 With --trace lines below each packet that came in say what each stage made of it, in
 their order: rules of the filter that match; VIP, flow entry, place on the ring and

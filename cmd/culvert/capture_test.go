@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -33,7 +34,14 @@ func TestCaptureUsage(t *testing.T) {
 		{"--sample 0", "--sample 0: give N to show one of N packets"},
 		{"-i a -i b -i c -i d -i e -i f -i g -i h -i i", "-i 9 times: a capture can be limited to 8 interfaces"},
 		{"--verdict no", "--verdict no: there are pass, punt, drop, fwd"},
-		{"--reason no", "--reason no: there is no such reason: 'man culvert-reasons' has all"},
+		{"--reason no", "--reason no: there is no such reason: 'man culvert-reasons' has all, as have docs/filter.md, "},
+		{"--reason filter-limmit", "--reason filter-limmit: there is no such reason (did you mean filter-limit?): "},
+		{"--reason filter --stage route", "--reason filter with --stage route: no packet has both: the reason is of the stage filter"},
+		{"--reason filter --verdict fwd", "--reason filter with --verdict fwd: no packet has both: the verdict is drop there"},
+		{"--reason scion-mac --verdict pass", "--reason scion-mac with --verdict pass: no packet has both: the verdict is punt or drop there"},
+		{"--stage filter --verdict punt", "--stage filter with --verdict punt: no packet has both: the verdict is drop or fwd there"},
+		{"--out --verdict punt", "--out: packets with --verdict punt have no frame that goes out"},
+		{"--out --reason filter", "--out: packets with --reason filter have no frame that goes out"},
 		{"--stage no", "--stage no: there are core, "},
 		{"--trace -w x", "--trace with -w: "},
 		{"--trace --out", "--trace with --out: "},
@@ -103,12 +111,13 @@ func (b *captureBed) refused(want string, args ...string) {
 	b.uncaptured()
 }
 
-var captured = regexp.MustCompile(`(?m)^culvert: (\d+) packets captured, \d+ records lost$`)
+var captured = regexp.MustCompile(`(?m)^culvert: (\d+) packets? captured, \d+ records? lost$`)
 
 // TestCapture prints packets, and writes them to a file. SIGINT ends a capture with the count.
 func TestCapture(t *testing.T) {
 	b := newCaptureBed(t)
 	b.refused("capturing on none: there is no such interface in this network namespace", "-i", "none")
+	b.refused("capturing on lo: the data plane is not attached to it, but to ft0", "-i", "ft0", "-i", "lo")
 	b.refused(`compile "udp and frob": libpcap: `, "udp", "and", "frob")
 	b.refused("no such file or directory", "-w", b.dir+"/none/x")
 	status, out, errs := culvert(t, "capture", "-n", "5", "icmp")
@@ -186,6 +195,24 @@ func (b *captureBed) wait(what string, until func() bool) {
 // givesUp waits for a capture to end by itself, and wants a status, and an error of one line behind the others.
 func (r *running) givesUp(t *testing.T, status int, want string) {
 	t.Helper()
+	lines := r.byItself(t)
+	if r.cmd.ProcessState.ExitCode() != status || len(lines) != 3 || !captured.MatchString(lines[1]) || !strings.HasPrefix(lines[2], "culvert: ") || !strings.Contains(lines[2], want) {
+		t.Errorf("status %d, stderr %q; want status %d and, in the last of three lines, %q", r.cmd.ProcessState.ExitCode(), r.errs.String(), status, want)
+	}
+}
+
+// endsWell waits for a capture to end by itself, and wants that its count is the last that it says.
+func (r *running) endsWell(t *testing.T) {
+	t.Helper()
+	lines := r.byItself(t)
+	if r.cmd.ProcessState.ExitCode() != 0 || len(lines) != 2 || !captured.MatchString(lines[1]) {
+		t.Errorf("status %d, stderr %q; want status 0 and two lines", r.cmd.ProcessState.ExitCode(), r.errs.String())
+	}
+}
+
+// byItself waits for a capture to end by itself, and returns what it has said.
+func (r *running) byItself(t *testing.T) []string {
+	t.Helper()
 	done := make(chan bool)
 	go func() { _ = r.cmd.Wait(); close(done) }()
 	select {
@@ -195,22 +222,71 @@ func (r *running) givesUp(t *testing.T, status int, want string) {
 		<-done
 		t.Fatalf("it does not end: %.3000s", r.errs.String())
 	}
-	lines := strings.Split(strings.TrimSuffix(r.errs.String(), "\n"), "\n")
-	if r.cmd.ProcessState.ExitCode() != status || len(lines) != 3 || !captured.MatchString(lines[1]) || !strings.HasPrefix(lines[2], "culvert: ") || !strings.Contains(lines[2], want) {
-		t.Errorf("status %d, stderr %q; want status %d and, in the last of three lines, %q", r.cmd.ProcessState.ExitCode(), r.errs.String(), status, want)
+	return strings.Split(strings.TrimSuffix(r.errs.String(), "\n"), "\n")
+}
+
+// fileOf reads a file of a capture, which ends with a whole block, and returns how many packets it has.
+func fileOf(t *testing.T, path string) (packets int) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	must(err)
+	for rest := text; len(rest) > 0; {
+		if len(rest) < 12 {
+			t.Fatalf("%s ends within a block: %x", path, rest)
+		}
+		n := int(binary.LittleEndian.Uint32(rest[4:]))
+		if n < 12 || n > len(rest) {
+			t.Fatalf("%s ends within a block: of %d bytes %d are there", path, n, len(rest))
+		}
+		rest = rest[n:]
+	}
+	r, err := pcapgo.NewNgReader(bytes.NewReader(text), pcapgo.DefaultNgReaderOptions)
+	must(err)
+	for ; ; packets++ {
+		if _, _, err := r.ReadPacketData(); err != nil {
+			if err != io.EOF {
+				t.Errorf("%s: %v", path, err)
+			}
+			return packets
+		}
 	}
 }
 
-// TestCaptureFullDisk writes to a file system that has no more room.
+// TestCaptureFullDisk writes to file systems that have no more room. Without any the capture does not begin. With some, it ends as soon as
+// that is full, and says how many packets are in the file.
 func TestCaptureFullDisk(t *testing.T) {
 	b := newCaptureBed(t)
 	dir := filepath.Join(b.dir, "full")
 	must(os.Mkdir(dir, 0o700))
 	must(unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
 	defer func() { must(unix.Unmount(dir, 0)) }()
-	run := startCulvert(t, "capture", "-w", dir+"/x")
-	run.givesUp(t, 1, "/x: no space left on device")
-	b.uncaptured()
+	for _, args := range [][]string{{"-w", dir + "/x"}, {"-w", dir + "/y", "-s", "60"}} {
+		run := startCulvert(t, append([]string{"capture"}, args...)...)
+		run.givesUp(t, 1, args[1]+": no space left on device")
+		b.uncaptured()
+		m := captured.FindStringSubmatch(run.errs.String())
+		if n := fileOf(t, args[1]); m == nil || n == 0 || m[1] != fmt.Sprint(n) {
+			t.Errorf("%d packets in the file, said were %q", n, m)
+		}
+		must(os.Truncate(args[1], 0))
+	}
+	rest, err := os.Create(dir + "/rest")
+	must(err)
+	must(unix.Fallocate(int(rest.Fd()), 0, 0, 16<<10))
+	must(rest.Close())
+	b.refused("writing packets to "+dir+"/z: no space left on device", "-w", dir+"/z", "udp")
+	if _, err := os.Stat(dir + "/z"); !os.IsNotExist(err) {
+		t.Errorf("the file is left: %v", err)
+	}
+	b.refused("writing packets to /dev/full: no space left on device", "-w", "/dev/full", "udp")
+	// One that waits for packets has its header.
+	file := b.dir + "/quiet"
+	run := startCulvert(t, "capture", "-w", file, "udp")
+	run.waitFor(t, captureBegins)
+	if n := fileOf(t, file); n != 0 {
+		t.Errorf("%d packets that nobody has sent", n)
+	}
+	run.interrupt(t)
 }
 
 // piped starts a capture whose standard output is a pipe, of which nobody reads yet.
@@ -257,7 +333,12 @@ func TestCaptureReaders(t *testing.T) {
 		_, err := io.ReadFull(from, buf)
 		must(err)
 		from.Close()
-		run.givesUp(t, 1, "broken pipe")
+		run.endsWell(t)
+		b.uncaptured()
+
+		run, from = b.piped(append(args, "udp")...) // nothing matches
+		from.Close()
+		run.endsWell(t)
 		b.uncaptured()
 
 		run, from = b.piped(args...)

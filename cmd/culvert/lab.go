@@ -162,7 +162,7 @@ scion-pki and culvert are found without a path, and scion knows the daemon of it
 stay, so culvert's pins are visible. The exit status is that of the command.`,
 		Example: `  culvert lab exec scion3 as1 scion showpaths 1-ff00:0:3
   culvert lab exec veth rut ip -br address`,
-		Args:              cli.UsageArgs(cobra.MinimumNArgs(3)),
+		Args:              cli.UsageArgs(labExecArgs),
 		ValidArgsFunction: cli.CompleteArgs(nil, cli.Labs, labNamespaces),
 		RunE: func(_ *cobra.Command, args []string) error {
 			l, err := lab.Open(args[0])
@@ -174,6 +174,16 @@ stay, so culvert's pins are visible. The exit status is that of the command.`,
 	}
 	cmd.Flags().SetInterspersed(false)
 	return cmd
+}
+
+// labExecArgs wants three arguments. To who names a lab alone it says what the lab has.
+func labExecArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		if names := labNamespaces(args); len(names) > 0 {
+			return fmt.Errorf("name a namespace of lab %s and a command: it has %s", args[0], strings.Join(names, ", "))
+		}
+	}
+	return cobra.MinimumNArgs(3)(cmd, args)
 }
 
 func newLabBuildCmd() *cobra.Command {

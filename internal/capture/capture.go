@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"culvert/internal/filter/pcap"
 	"culvert/internal/show"
 	"culvert/internal/show/planes"
+	"culvert/internal/show/text"
 	"culvert/internal/show/usage"
 )
 
@@ -68,7 +68,6 @@ var ErrBusy = captureplane.ErrBusy
 
 // check returns a usage error for what no data plane can do.
 func (o *Options) check() error {
-	reasons := datapath.Reasons()
 	switch {
 	case o.Snap < 1 || o.Snap > MaxSnap:
 		return usage.Errorf("-s %d: a capture can show 1 to %d bytes of a frame", o.Snap, MaxSnap)
@@ -82,12 +81,9 @@ func (o *Options) check() error {
 		return usage.Error(errors.New("--trace with -w: a file has frames alone: leave one of them out"))
 	case o.Trace && !o.In:
 		return usage.Error(errors.New("--trace with --out: it explains frames that come in: leave --out out"))
-	case o.Verdict != "" && !slices.Contains(Verdicts(), o.Verdict):
-		return usage.Errorf("--verdict %s: there are %s", o.Verdict, strings.Join(Verdicts(), ", "))
-	case o.Reason != "" && !slices.ContainsFunc(reasons, func(r datapath.Reason) bool { return r.Name == o.Reason }):
-		return usage.Errorf("--reason %s: there is no such reason: 'man culvert-reasons' has all", o.Reason)
-	case o.Stage != "" && !slices.Contains(Stages(), o.Stage):
-		return usage.Errorf("--stage %s: there are %s", o.Stage, strings.Join(Stages(), ", "))
+	}
+	if err := o.checkSelection(); err != nil {
+		return err
 	}
 	if _, terminal := show.Terminal(o.Stdout); o.Write == "-" && terminal {
 		return usage.Error(errors.New("-w -: standard output is a terminal: name a file, or lead it into a pipe"))
@@ -148,10 +144,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer inst.Close()
-	for _, name := range o.Interfaces {
-		if _, err := net.InterfaceByName(name); err != nil {
-			return fmt.Errorf("capturing on %s: there is no such interface in this network namespace", name)
-		}
+	if err := o.checkInterfaces(inst); err != nil {
+		return err
 	}
 	if o.Stderr == nil {
 		o.Stderr = io.Discard
@@ -173,30 +167,46 @@ func Run(ctx context.Context, o Options) error {
 		to.drop()
 		return err
 	}
+	if err := to.begin(indexes(inst, o.Interfaces)); err != nil {
+		err = errors.Join(err, s.Close())
+		to.drop()
+		return err
+	}
 	if o.Begun != nil {
 		o.Begun()
 	}
 	fmt.Fprintf(o.Stderr, "culvert: capturing on %s, up to %d bytes of each frame: end it with Ctrl-C\n", inst.Name(), o.Snap)
-	shown, err := 0, to.begin()
-	if err == nil {
-		shown, err = o.pump(ctx, s, to)
-	}
+	err = o.pump(ctx, s, to)
 	lost, lostErr := s.Lost()
 	err = errors.Join(err, s.Close(), lostErr)
-	if closeErr := to.close(uint64(shown), lost); err == nil {
+	if closeErr := unlessGone(to.close(lost)); err == nil {
 		err = closeErr // otherwise it says the same again
 	}
+	written := to.written.Load()
 	if o.Ended != nil {
-		o.Ended(int(to.written.Load()), lost)
+		o.Ended(int(written), lost)
 	}
-	fmt.Fprintf(o.Stderr, "culvert: %d packets captured, %d records lost\n", shown, lost)
+	fmt.Fprintf(o.Stderr, "culvert: %s captured, %s lost\n", text.Count(uint64(written), "packet"), text.Count(lost, "record"))
 	if to.unjoined > 0 {
-		fmt.Fprintf(o.Stderr, "culvert: %d packets not shown: the record of their verdict was lost\n", to.unjoined)
+		fmt.Fprintf(o.Stderr, "culvert: %s not shown: the record of the verdict was lost\n", text.Count(to.unjoined, "packet"))
 	}
 	if n := to.unexplained.Load(); n > 0 {
-		fmt.Fprintf(o.Stderr, "culvert: %d packets not explained: they came faster than that takes\n", n)
+		fmt.Fprintf(o.Stderr, "culvert: %s not explained: packets came faster than that takes\n", text.Count(uint64(n), "packet"))
 	}
 	return err
+}
+
+// indexes returns those of the interfaces with these names, of all that a data plane is attached to if there are none.
+func indexes(inst *datapath.Instance, names []string) (all []int) {
+	if len(names) == 0 {
+		return inst.AttachedIndexes()
+	}
+	for _, name := range names {
+		if i, err := net.InterfaceByName(name); err == nil && !slices.Contains(all, i.Index) {
+			all = append(all, i.Index)
+		}
+	}
+	return all
 }
 
 // begin starts a capture, after the end of one whose process is gone.
@@ -226,28 +236,28 @@ func (o *Options) plane(prog []instruction) captureplane.Options {
 // queue is how many packets may wait to be written.
 const queue = 1024
 
-// pump gives packets to the sink until ctx ends, enough were shown, or the sink fails.
-func (o *Options) pump(ctx context.Context, s *captureplane.Session, to *sink) (shown int, err error) {
+// pump gives packets to the sink until ctx ends, enough were shown, the reader goes, or the sink fails.
+func (o *Options) pump(ctx context.Context, s *captureplane.Session, to *sink) error {
 	j, err := newJoiner(s)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { to.unjoined = j.lost }()
 	packets, failed := make(chan *Packet, queue), make(chan error, 1)
-	go func() { failed <- to.consume(ctx, packets) }()
+	go func() { failed <- unlessGone(to.consume(ctx, packets)) }()
 	// A sink that does not take packets must not keep the capture from ending.
 	end := func() error {
 		close(packets)
 		if o.Served {
 			return <-failed
 		}
-		for before := to.written.Load(); ; {
+		for before := to.to.taken.Load(); ; {
 			select {
 			case err := <-failed:
 				return err
 			case <-time.After(time.Second):
 			}
-			now := to.written.Load()
+			now := to.to.taken.Load()
 			if now == before {
 				to.stuck = true
 				return errors.New("writing packets: the reader takes none: what is buffered is lost")
@@ -255,18 +265,24 @@ func (o *Options) pump(ctx context.Context, s *captureplane.Session, to *sink) (
 			before = now
 		}
 	}
+	shown, looked := 0, time.Now()
 	for ctx.Err() == nil && (o.Count == 0 || shown < o.Count) {
-		all, err := j.next(100 * time.Millisecond)
+		all, err := j.next(lookEvery)
 		if err != nil {
-			return shown, errors.Join(err, end())
+			return errors.Join(err, end())
 		}
 		select {
 		case err := <-failed:
-			return shown, err
+			return err
 		default:
 		}
+		if now := time.Now(); now.Sub(looked) >= lookEvery {
+			if looked = now; to.to.gone() {
+				return end()
+			}
+		}
 		if len(all) == 0 && s.Gone() {
-			return shown, errors.Join(errors.New("the data plane was detached: the capture has ended"), end())
+			return errors.Join(errors.New("the data plane was detached: the capture has ended"), end())
 		}
 		for _, p := range all {
 			if !o.wanted(p) || o.Count > 0 && shown == o.Count || ctx.Err() != nil {
@@ -276,10 +292,13 @@ func (o *Options) pump(ctx context.Context, s *captureplane.Session, to *sink) (
 			case packets <- p:
 				shown++
 			case err := <-failed:
-				return shown, err
+				return err
 			case <-ctx.Done():
 			}
 		}
 	}
-	return shown, end()
+	return end()
 }
+
+// lookEvery is how often the capture looks whether there is still a reader, also if no packets come.
+const lookEvery = 100 * time.Millisecond

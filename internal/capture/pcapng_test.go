@@ -51,9 +51,10 @@ func samplePackets() []*Packet {
 func sampleNames(index int) string { return fmt.Sprint("eth", index) }
 
 // writeSample writes the packets as a sink does.
-func writeSample(t *testing.T, to io.Writer, packets []*Packet, captured, lost uint64) {
+func writeSample(t *testing.T, to io.Writer, packets []*Packet, lost uint64) {
 	t.Helper()
-	s := &sink{in: true, out: true, name: "x", pcapng: newPcapng(to, "udp or tcp", 128, sampleNames)}
+	s := &sink{in: true, out: true, name: "x", to: newOutput(to), pcapng: newPcapng(newOutput(to), "udp or tcp", 128, sampleNames)}
+	s.pcapng.first = []int{4}
 	queue := make(chan *Packet, len(packets))
 	for _, p := range packets {
 		queue <- p
@@ -62,7 +63,7 @@ func writeSample(t *testing.T, to io.Writer, packets []*Packet, captured, lost u
 	if err := s.consume(context.Background(), queue); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.close(captured, lost); err != nil {
+	if err := s.close(lost); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +72,7 @@ func writeSample(t *testing.T, to io.Writer, packets []*Packet, captured, lost u
 func TestPcapng(t *testing.T) {
 	var file bytes.Buffer
 	packets := samplePackets()
-	writeSample(t, &file, packets, 5, 3)
+	writeSample(t, &file, packets, 3)
 	r, err := pcapgo.NewNgReader(&file, pcapgo.NgReaderOptions{WantMixedLinkType: true})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +133,7 @@ func TestPcapng(t *testing.T) {
 // TestPcapngEmpty writes a file of a capture without packets, which readers accept.
 func TestPcapngEmpty(t *testing.T) {
 	var file bytes.Buffer
-	writeSample(t, &file, nil, 0, 0)
+	writeSample(t, &file, nil, 0)
 	r, err := pcapgo.NewNgReader(bytes.NewReader(file.Bytes()), pcapgo.DefaultNgReaderOptions)
 	if err != nil {
 		t.Fatal(err)
@@ -142,6 +143,56 @@ func TestPcapngEmpty(t *testing.T) {
 	}
 	if got := tshark(t, &file, "-r", "-"); got != "" {
 		t.Errorf("tshark prints %q", got)
+	}
+}
+
+// fullWriter has room for so many bytes, and keeps them.
+type fullWriter struct {
+	room int
+	got  bytes.Buffer
+}
+
+func (w *fullWriter) Write(b []byte) (int, error) {
+	n, _ := w.got.Write(b[:min(len(b), w.room-w.got.Len())])
+	if n < len(b) {
+		return n, errBroken
+	}
+	return n, nil
+}
+
+// TestPcapngCount writes to what has room for less, of any size: as many packets are counted as are wholly there.
+func TestPcapngCount(t *testing.T) {
+	var whole bytes.Buffer
+	writeSample(t, &whole, samplePackets(), 0)
+	for room := range whole.Len() {
+		w := &fullWriter{room: room}
+		s := &sink{in: true, out: true, name: "x", pcapng: newPcapng(newOutput(w), "udp or tcp", 128, sampleNames)}
+		s.pcapng.first = []int{4}
+		queue := make(chan *Packet, 10)
+		for _, p := range samplePackets() {
+			queue <- p
+		}
+		close(queue)
+		err := s.consume(context.Background(), queue)
+		if closeErr := s.close(0); !errors.Is(closeErr, errBroken) || err != nil && !errors.Is(err, errBroken) {
+			t.Fatalf("room for %d bytes: %v, %v", room, err, closeErr)
+		}
+		ids := make(map[uint64]int)
+		if r, err := pcapgo.NewNgReader(&w.got, pcapgo.DefaultNgReaderOptions); err == nil {
+			for {
+				_, _, o, err := r.ReadPacketDataWithOptions()
+				if err != nil {
+					break
+				}
+				ids[*o.PacketID]++
+			}
+		}
+		if ids[samplePackets()[0].ID] == 1 { // it has two frames
+			delete(ids, samplePackets()[0].ID)
+		}
+		if got := s.written.Load(); got != int64(len(ids)) {
+			t.Errorf("room for %d bytes: %d packets counted, %d are there", room, got, len(ids))
+		}
 	}
 }
 
@@ -166,7 +217,7 @@ func TestTshark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeSample(t, f, samplePackets(), 5, 0)
+	writeSample(t, f, samplePackets(), 0)
 	f.Close()
 	fields := []string{"-n", "-T", "fields", "-E", "separator=|"}
 	for _, name := range []string{"frame.interface_name", "frame.comment", "frame.packet_flags_direction", "frame.time_epoch", "frame.len", "frame.cap_len", "udp.dstport", "frame.packet_id", "frame.verdict.ebpf_xdp"} {
@@ -186,7 +237,7 @@ eth6|pass other|0x00000001|1700000000.000000009|46|46|58|131075|2
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { defer w.Close(); writeSample(t, w, samplePackets(), 5, 0) }()
+	go func() { defer w.Close(); writeSample(t, w, samplePackets(), 0) }()
 	if got := tshark(t, r, append(fields, "-r", "-")...); got != want {
 		t.Errorf("of a pipe:\n%s\nwant\n%s", got, want)
 	}

@@ -23,6 +23,7 @@ type sink struct {
 	file    *os.File // nil for standard output
 	made    bool     // the file was not there before
 	name    string
+	to      *output
 	stuck   bool // a packet is still being written
 	pcapng  *pcapng
 	lines   *lines
@@ -38,13 +39,13 @@ type sink struct {
 // open opens the sink. A file that is there keeps what it has until begin.
 func (o *Options) open() (*sink, error) {
 	names := interfaceNames()
-	s := &sink{in: o.In, out: o.Out, names: names}
+	s := &sink{in: o.In, out: o.Out, names: names, to: newOutput(o.Stdout)}
 	switch o.Write {
 	case "":
-		s.lines, s.name = newLines(o.Stdout, o.Snap, names), "the packets"
+		s.lines, s.name = newLines(s.to, o.Snap, names), "the packets"
 		return s, nil
 	case "-":
-		s.pcapng, s.name = newPcapng(o.Stdout, o.Expression, o.Snap, names), "standard output"
+		s.pcapng, s.name = newPcapng(s.to, o.Expression, o.Snap, names), "standard output"
 		return s, nil
 	}
 	f, err := os.OpenFile(o.Write, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -55,22 +56,27 @@ func (o *Options) open() (*sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing packets: %w", err)
 	}
-	s.file, s.name = f, o.Write
-	s.pcapng = newPcapng(f, o.Expression, o.Snap, names)
+	s.file, s.name, s.to = f, o.Write, newOutput(f)
+	s.pcapng = newPcapng(s.to, o.Expression, o.Snap, names)
 	return s, nil
 }
 
-// begin empties the file, once the capture has begun.
-func (s *sink) begin() error {
-	if s.file == nil || s.made {
+// begin empties the file, once the capture has begun, and writes the header with the interfaces of these indexes: a disk without room
+// is told before anybody waits for packets. What waits for a reader gets its header from consume.
+func (s *sink) begin(interfaces []int) error {
+	if s.pcapng == nil {
 		return nil
 	}
-	about, err := s.file.Stat()
-	if err == nil && about.Mode().IsRegular() {
+	s.pcapng.first = interfaces
+	var err error
+	if s.file != nil && !s.made && s.to.mode.IsRegular() {
 		err = s.file.Truncate(0)
 	}
+	if err == nil && !s.to.waits() {
+		err = s.pcapng.start()
+	}
 	if err != nil {
-		return fmt.Errorf("writing packets: %w", err)
+		return fmt.Errorf("writing packets to %s: %w", s.name, err)
 	}
 	return nil
 }
@@ -114,25 +120,19 @@ func (s *sink) consume(ctx context.Context, packets <-chan *Packet) error {
 	}
 	tick := time.NewTicker(flushAfter)
 	defer tick.Stop()
-	for {
-		var err error
+	for err := s.pcapng.start(); ; {
+		s.written.Store(s.pcapng.packets)
+		if err != nil {
+			return fmt.Errorf("writing packets to %s: %w", s.name, err)
+		}
 		select {
 		case p, more := <-packets:
 			if !more {
 				return nil
 			}
-			if s.in && p.In != nil {
-				err = s.pcapng.in(p)
-			}
-			if err == nil && s.out && p.Out != nil {
-				err = s.pcapng.outgoing(p)
-			}
-			s.written.Add(1)
+			err = s.pcapng.packet(p, s.in, s.out)
 		case <-tick.C:
 			err = s.pcapng.flush()
-		}
-		if err != nil {
-			return fmt.Errorf("writing packets to %s: %w", s.name, err)
 		}
 	}
 }
@@ -156,10 +156,10 @@ func (s *sink) print(ctx context.Context, packets <-chan *Packet) error {
 		if err == nil && s.tracer != nil {
 			err = s.lines.below(s.explain(ctx, p, len(packets)))
 		}
-		s.written.Add(1)
 		if err != nil {
 			return fmt.Errorf("writing packets: %w", err)
 		}
+		s.written.Add(1)
 	}
 	return nil
 }
@@ -174,15 +174,16 @@ func (s *sink) explain(ctx context.Context, p *Packet, waiting int) []string {
 }
 
 // close ends the output. It is called after consume has returned, or was given up.
-func (s *sink) close(captured, lost uint64) error {
+func (s *sink) close(lost uint64) error {
 	if s.stuck {
 		return nil // what would be written now would wait as well
 	}
 	var errs []error
 	if s.pcapng != nil {
-		if err := s.pcapng.end(captured, lost); err != nil {
+		if err := s.pcapng.end(lost); err != nil {
 			errs = append(errs, fmt.Errorf("writing packets to %s: %w", s.name, err))
 		}
+		s.written.Store(s.pcapng.packets)
 	}
 	if s.lines != nil {
 		_ = s.lines.decode.Close()

@@ -19,7 +19,7 @@ import (
 
 // lines prints frames as tcpdump(8) does, each with its interface and the verdict on the packet.
 type lines struct {
-	out    io.Writer
+	out    *output
 	names  func(index int) string
 	decode decoder
 }
@@ -30,7 +30,7 @@ type decoder interface {
 	io.Closer
 }
 
-func newLines(out io.Writer, snap int, names func(int) string) *lines {
+func newLines(out *output, snap int, names func(int) string) *lines {
 	l := &lines{out: out, names: names, decode: plainDecoder{}}
 	if d, err := startTcpdump(snap); err == nil {
 		l.decode = d
@@ -49,19 +49,23 @@ func (l *lines) frame(p *Packet, f *Frame, direction string, number int) error {
 	if several {
 		more = "\n" + more
 	}
-	_, err = fmt.Fprintf(l.out, "%s %s %-3s %s [%s #%d]%s\n", f.Time.Format("15:04:05.000000000"), l.names(f.Interface), direction, text,
-		p.Words(), number, more)
-	return err
+	return l.print("%s %s %-3s %s [%s #%d]%s\n", f.Time.Format("15:04:05.000000000"), l.names(f.Interface), direction, text, p.Words(), number, more)
 }
 
 // below prints lines further in, which belong to the packet above them.
 func (l *lines) below(texts []string) error {
 	for _, t := range texts {
-		if _, err := fmt.Fprintf(l.out, "    %s\n", t); err != nil {
+		if err := l.print("    %s\n", t); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// print writes a line, or nothing of it.
+func (l *lines) print(format string, args ...any) error {
+	_, err := l.out.put(fmt.Appendf(nil, format, args...), nil)
+	return err
 }
 
 // tcpdump is a tcpdump(8) that reads frames from a pipe and prints lines for each.

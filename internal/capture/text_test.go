@@ -29,7 +29,7 @@ func TestLinesOfTcpdump(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	l := newLines(&out, 128, sampleNames)
+	l := newLines(newOutput(&out), 128, sampleNames)
 	if _, ok := l.decode.(*tcpdump); !ok {
 		t.Fatalf("lines of %T", l.decode)
 	}
@@ -46,7 +46,7 @@ func TestLinesOfTcpdump(t *testing.T) {
 	if err := s.print(context.Background(), queue); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.close(0, 0); err != nil {
+	if err := s.close(0); err != nil {
 		t.Fatal(err)
 	}
 	var heads, more []string
@@ -115,7 +115,7 @@ func TestLinesWhileTcpdumpEnds(t *testing.T) {
 func TestLinesWithoutTcpdump(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var out strings.Builder
-	l := newLines(&out, 128, sampleNames)
+	l := newLines(newOutput(&out), 128, sampleNames)
 	v6 := "\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x86\xdd\x60\x00\x00\x00\x00\x00\x3b\x40" +
 		"\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02"
 	p := &Packet{Reason: reasonOf(bpfobj.PipelineReasonPASS_OTHER)}
@@ -157,8 +157,8 @@ func (w *brokenWriter) Write(b []byte) (int, error) {
 // TestSinkFails writes to what takes no more.
 func TestSinkFails(t *testing.T) {
 	for name, s := range map[string]*sink{
-		"lines":  {in: true, out: true, lines: &lines{out: &brokenWriter{2}, names: sampleNames, decode: plainDecoder{}}},
-		"pcapng": {in: true, out: true, name: "the file", pcapng: newPcapng(&brokenWriter{2}, "", 128, sampleNames)},
+		"lines":  {in: true, out: true, lines: &lines{out: newOutput(&brokenWriter{2}), names: sampleNames, decode: plainDecoder{}}},
+		"pcapng": {in: true, out: true, name: "the file", pcapng: newPcapng(newOutput(&brokenWriter{2}), "", 128, sampleNames)},
 	} {
 		queue, done := make(chan *Packet), make(chan error, 1)
 		go func() { done <- s.consume(context.Background(), queue) }()
@@ -199,7 +199,7 @@ func TestSinkKeepsFile(t *testing.T) {
 	}
 	for _, path := range []string{there, missing, "/dev/null"} {
 		s := open(path)
-		if err := errors.Join(s.begin(), s.close(0, 0)); err != nil {
+		if err := errors.Join(s.begin(nil), s.close(0)); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -247,7 +247,7 @@ func TestTraceRefused(t *testing.T) {
 func TestTraceBehind(t *testing.T) {
 	var out bytes.Buffer
 	names := func(int) string { return "eth0" }
-	s := &sink{in: true, lines: &lines{out: &out, names: names, decode: plainDecoder{}}, names: names}
+	s := &sink{in: true, lines: &lines{out: newOutput(&out), names: names, decode: plainDecoder{}}, names: names}
 	s.tracer = newTracer(func() (*datapath.Instance, error) { return nil, errors.New("no data plane") }, names)
 	packets := make(chan *Packet, queue)
 	for range queue {

@@ -41,6 +41,25 @@ func labExec(t *testing.T, l *Lab, ns, stdin string, args ...string) (string, er
 	return string(out), err
 }
 
+// TestOutsideOfLab has commands that are not run where the lab's data plane is, or not with all that they need: they say where it is, and
+// what there is.
+func TestOutsideOfLab(t *testing.T) {
+	l, culvert := upFilter(t)
+	for _, tt := range []struct{ args, want string }{
+		{"capture -n 1", "no data plane in this network namespace, but "},
+		{"capture -n 1", " is in cv-" + l.Name + "-host"},
+		{"capture -n 1", "'ip netns exec "},
+		{"filter list", " is in cv-" + l.Name + "-host"},
+		{"lab exec " + l.Name, "name a namespace of lab " + l.Name + " and a command: it has host, client (see 'culvert lab exec --help')"},
+		{"lab exec " + l.Name + " host", "takes at least 3 arguments, not 2"},
+	} {
+		out, err := exec.CommandContext(t.Context(), culvert, strings.Fields(tt.args)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), tt.want) || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%s: %v, %s, want one line with %q", tt.args, err, out, tt.want)
+		}
+	}
+}
+
 // rulePackets returns the packets that a rule has counted.
 func rulePackets(t *testing.T, l *Lab, rule string) int {
 	t.Helper()

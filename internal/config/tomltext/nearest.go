@@ -25,10 +25,15 @@ func Nearest(into any, path []string) string {
 	if t == nil {
 		return ""
 	}
-	wrong := strings.ToLower(path[len(path)-1])
+	return Closest(path[len(path)-1], names(t))
+}
+
+// Closest returns the name that somebody may have meant by a wrong word, "" if none is similar.
+func Closest(wrong string, names []string) string {
+	wrong = strings.ToLower(wrong)
 	// A word that differs in more than a third of its letters is another word.
 	best, least := "", max(1, len(wrong)/3)+1
-	for _, name := range names(t) {
+	for _, name := range names {
 		if d := distance(wrong, name); d < least {
 			best, least = name, d
 		}

@@ -4,11 +4,13 @@
 package planes
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/netnsname"
 	"culvert/internal/show/usage"
 )
 
@@ -57,7 +59,7 @@ func Open(name string, k Kind) (*datapath.Instance, error) {
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, k.orElsewhere(err, name)
 	}
 	return all[chosen], nil
 }
@@ -76,7 +78,7 @@ func All(k Kind) ([]*datapath.Instance, error) {
 		return true
 	})
 	if len(all) == 0 {
-		return nil, k.none()
+		return nil, k.orElsewhere(k.none(), "")
 	}
 	return all, nil
 }
@@ -129,6 +131,56 @@ func (k Kind) choose(all []candidate, name string) (int, error) {
 	default:
 		return 0, &AbsentError{fmt.Sprintf("no data plane %s %s: %s", name, k.where(), there)}
 	}
+}
+
+// place is where a data plane is: in the network namespace of that name, or in one without a name.
+type place struct{ name, netns string }
+
+// orElsewhere adds to an AbsentError where there is a data plane as it is asked for, if that is in another network namespace.
+func (k Kind) orElsewhere(err error, name string) error {
+	var absent *AbsentError
+	if k.Anywhere || !errors.As(err, &absent) {
+		return err
+	}
+	all, listErr := datapath.List()
+	if listErr != nil {
+		return err
+	}
+	names := netnsname.All()
+	var places []place
+	for _, i := range all {
+		if !i.Here() && (name == "" || i.Name() == name) && (k.Is == nil || k.Is(i)) {
+			places = append(places, place{i.Name(), names[i.NetNS()]})
+		}
+		i.Close()
+	}
+	return k.elsewhere(err, name, places)
+}
+
+// elsewhere returns an error that says where the data planes of a name, or all of them for "", are; err if there are none.
+func (k Kind) elsewhere(err error, name string, places []place) error {
+	if len(places) == 0 {
+		return err
+	}
+	var texts []string
+	command := "see 'culvert status'"
+	for _, p := range places {
+		where := "another one"
+		if p.netns != "" {
+			where = p.netns
+			if len(places) == 1 {
+				command = fmt.Sprintf("'ip netns exec %s culvert ...' works on it", p.netns)
+			} else {
+				command = "'ip netns exec NAMESPACE culvert ...' works on one of them"
+			}
+		}
+		texts = append(texts, p.name+" is in "+where)
+	}
+	what := k.Name
+	if name != "" {
+		what = "data plane " + name
+	}
+	return &AbsentError{fmt.Sprintf("no %s %s, but %s: %s", what, k.where(), strings.Join(texts, ", "), command)}
 }
 
 func (k Kind) none() error {

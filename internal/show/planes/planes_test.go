@@ -3,6 +3,7 @@
 package planes
 
 import (
+	"errors"
 	"testing"
 
 	"culvert/internal/show/usage"
@@ -45,6 +46,30 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s: %d, %v, want %d", tt.what, got, err, tt.want)
 		case tt.fail != "" && (err == nil || err.Error() != tt.fail || usage.Is(err) != tt.usage):
 			t.Errorf("%s: %d, %v, want %s", tt.what, got, err, tt.fail)
+		}
+	}
+}
+
+// TestElsewhere has data planes in other network namespaces than the one that the command runs in.
+func TestElsewhere(t *testing.T) {
+	k := Kind{Name: "load balancer", Plural: "load balancers", None: "start one"}
+	none := k.none()
+	for _, tt := range []struct {
+		name   string
+		places []place
+		want   string
+	}{
+		{"", nil, none.Error()},
+		{"", []place{{"a", "red"}}, "no load balancer in this network namespace, but a is in red: 'ip netns exec red culvert ...' works on it"},
+		{"a", []place{{"a", "red"}}, "no data plane a in this network namespace, but a is in red: 'ip netns exec red culvert ...' works on it"},
+		{"", []place{{"a", ""}}, "no load balancer in this network namespace, but a is in another one: see 'culvert status'"},
+		{"", []place{{"a", "red"}, {"b", "blue"}},
+			"no load balancer in this network namespace, but a is in red, b is in blue: 'ip netns exec NAMESPACE culvert ...' works on one of them"},
+	} {
+		err := k.elsewhere(none, tt.name, tt.places)
+		var absent *AbsentError
+		if err.Error() != tt.want || !errors.As(err, &absent) {
+			t.Errorf("%q in %v: %v, want %s", tt.name, tt.places, err, tt.want)
 		}
 	}
 }
