@@ -109,7 +109,8 @@ func TestCaptureStream(t *testing.T) {
 	b.eventually("changes nothing", "reload --dry-run")
 	for path, want := range map[string]int{
 		"/v1/capture?expression=udp+porrt": 400, "/v1/capture?verdict=x": 400, "/v1/capture?reason=x": 400, "/v1/capture?in=1": 400, "/v1/capture?snap=0": 400,
-		"/v1/capture?interface=nope": 422, "/v1/capture?w=x": 400, "/v1/capture?expression=a&expression=b": 400,
+		"/v1/capture?reason=filter&stage=route": 400, "/v1/capture?stage=filter&verdict=punt": 400, "/v1/capture?out=true&reason=filter": 400,
+		"/v1/capture?interface=nope": 422, "/v1/capture?interface=lo": 422, "/v1/capture?w=x": 400, "/v1/capture?expression=a&expression=b": 400,
 	} {
 		if status, _, text := fetch(t, controlSocket, "GET", path); status != want || strings.Count(text, "\n") != 1 || strings.Contains(text, "--") {
 			t.Errorf("%s: %d %s, want %d", path, status, text, want)
