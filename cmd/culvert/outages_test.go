@@ -15,7 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestDoctorUnserved has doctor say that a VIP has no backend, until it has one, and not of one that was drained by hand.
+// TestDoctorUnserved has doctor say that a VIP has no backend, until it has one, and not of one that was drained by hand: it says
+// that this one is drained, as status does, until it is not.
 func TestDoctorUnserved(t *testing.T) {
 	b := newLBBed(t)
 	const head = "interfaces = ['lb0']\n[lb]\n[[lb.vip]]\naddress = '192.0.2.1:80'\nprotocol = 'tcp'\n"
@@ -41,6 +42,12 @@ func TestDoctorUnserved(t *testing.T) {
 	says(true)
 	b.lb(0, "", "drain 192.0.2.1:80/tcp")
 	says(false)
+	drained := []string{"lb-drained", "VIP 192.0.2.1:80/tcp is drained: it is not announced", "culvert lb undrain --on culvert 192.0.2.1:80/tcp"}
+	b.says(true, "doctor", drained...)
+	b.says(true, "status", "lb  1 VIP (1 drained)", "DRAINED: 192.0.2.1:80/tcp: not announced because of it: culvert lb undrain 192.0.2.1:80/tcp")
+	b.lb(0, "", "undrain 192.0.2.1:80/tcp")
+	b.says(false, "doctor", drained...)
+	b.says(false, "status", "drained", "DRAINED")
 }
 
 // says waits until the output of a command line has all texts, or none of them.

@@ -88,7 +88,7 @@ func TestReload(t *testing.T) {
 		{"page and metrics change places", "metrics = '127.0.0.1:9480'\n" + head + rule(6) + "[web]\nlisten = '127.0.0.1:9441'\n", false,
 			[]string{"metrics: 127.0.0.1:9441 → 127.0.0.1:9480", "web.listen: 127.0.0.1:9480 → 127.0.0.1:9441"}, "page  http://127.0.0.1:9441/", "status"},
 		{"a page for everybody", "metrics = '127.0.0.1:9441'\n" + head + rule(6) + "[web]\nlisten = ':9480'\n", false,
-			[]string{"web.listen: 127.0.0.1:9441 → :9480"}, "OPEN to whoever reaches the address: it has no password", "status"},
+			[]string{"web.listen: 127.0.0.1:9441 → :9480"}, "page  http://127.0.0.1:9480/  OPEN to whoever reaches :9480: it has no password", "status"},
 		{"no page", "metrics = '0.0.0.0:9441'\n" + head + rule(6), false, []string{"web.listen: :9480 → none"}, "udp port 6", "filter list"},
 		{"metrics here", "metrics = '127.0.0.1:9441'\n" + head + rule(6), false, []string{"metrics: 0.0.0.0:9441 → 127.0.0.1:9441"}, "udp port 6", "filter list"},
 	} {

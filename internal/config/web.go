@@ -33,13 +33,33 @@ func (w *Web) check(at Position) error {
 		return at.Locate("", errors.New(`[web] has no listen: give the page an address, as listen = "127.0.0.1:9480", or delete [web]`))
 	}
 	_, port, err := net.SplitHostPort(w.Listen)
+	number := uint64(0)
 	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
+		number, err = strconv.ParseUint(port, 10, 16)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return at.Locate("listen", fmt.Errorf("listen = %q: use address:port", w.Listen))
+	case number == 0:
+		return at.Locate("listen", fmt.Errorf("listen = %q: port 0 is any that is free, so nobody would know where the page is: name one, such as 9480", w.Listen))
 	}
 	return nil
+}
+
+// WebURL returns what a browser of this machine is given for the page at an address.
+func WebURL(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	a, err := netip.ParseAddr(host)
+	switch {
+	case host == "" || err == nil && a.Unmap() == netip.IPv4Unspecified():
+		host = "127.0.0.1"
+	case err == nil && a == netip.IPv6Unspecified():
+		host = "::1"
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/"
 }
 
 // checkWebMetrics refuses page and metrics at one address.

@@ -44,6 +44,22 @@ func addFlowTable(o *doctor.Options, plane *lbplane.Plane) {
 	}
 }
 
+// addDrained adds the VIPs that are drained as a whole: somebody may have forgotten to take them back.
+func addDrained(o *doctor.Options, plane *lbplane.Plane) {
+	s, err := lb.Load(plane)
+	if err != nil {
+		return
+	}
+	for _, v := range s.VIPs {
+		if v.Drained {
+			o.Outages = append(o.Outages, doctor.Outage{
+				Router: plane.Name(), Check: "lb-drained", Works: true, What: "VIP " + v.Service.String() + " is drained: it is not announced",
+				Command: fmt.Sprintf("culvert lb undrain --on %s %s", plane.Name(), v.Service),
+			})
+		}
+	}
+}
+
 // afterRaising is the command that brings a larger table into force.
 func afterRaising(router, key string) string {
 	return fmt.Sprintf("culvert reload --on %s    # after raising %s", router, key)
@@ -73,9 +89,8 @@ func wayTo(collector string) string {
 	return "ip route get " + host
 }
 
-// addOutages adds the links of a SCION router that are down, the VIPs that have no backend, and a collector of sFlow that gets nothing. What
-// cannot be read is left out:
-// other findings report that.
+// addOutages adds the links of a SCION router that are down, the VIPs that have no backend or are drained, and a collector of sFlow that
+// gets nothing. What cannot be read is left out: other findings report that.
 func addOutages(o *doctor.Options, inst *datapath.Instance) {
 	add := func(check, what, command string) {
 		o.Outages = append(o.Outages, doctor.Outage{Router: inst.Name(), Check: check, What: what, Command: command})
@@ -105,5 +120,6 @@ func addOutages(o *doctor.Options, inst *datapath.Instance) {
 		for _, v := range vips {
 			add("lb-unserved", "no backend takes new flows of VIP "+v.String(), "culvert lb show --on "+inst.Name())
 		}
+		addDrained(o, plane)
 	}
 }

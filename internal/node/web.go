@@ -54,7 +54,7 @@ func (w *webPage) move(n *config.Node, l net.Listener) {
 	var state *inforce.Web
 	if address != "" {
 		state = &inforce.Web{Listen: address, Open: !config.Loopback(address)}
-		w.log.Info("a page shows what the data plane does", "url", "http://"+l.Addr().String()+"/")
+		w.log.Info("a page shows what the data plane does", "url", config.WebURL(address))
 	}
 	if state != nil && state.Open {
 		w.log.Warn("the page has no password and no encryption: whoever reaches its address may look; use 127.0.0.1 and a tunnel, "+

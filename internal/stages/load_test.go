@@ -125,6 +125,8 @@ func TestErrorPositions(t *testing.T) {
 		{"a page without a port", "interfaces = [\"a\"]\n[route]\n[web]\nlisten = \"127.0.0.1:\"\n", ":4:10: listen = \"127.0.0.1:\": use address:port"},
 		{"a page at a named port", "interfaces = [\"a\"]\n[route]\n[web]\nlisten = \"127.0.0.1:http\"\n", ":4:10: listen = \"127.0.0.1:http\": use address:port"},
 		{"a page at too large a port", "interfaces = [\"a\"]\n[route]\n[web]\nlisten = \":99999\"\n", ":4:10: listen = \":99999\": use address:port"},
+		{"a page at any port", "interfaces = [\"a\"]\n[route]\n[web]\nlisten = \"127.0.0.1:0\"\n",
+			":4:10: listen = \"127.0.0.1:0\": port 0 is any that is free, so nobody would know where the page is: name one, such as 9480"},
 		{"a page where metrics are", "metrics = \":9441\"\ninterfaces = [\"a\"]\n[route]\n[web]\nlisten = \"127.0.0.1:9441\"\n",
 			":5:10: listen = \"127.0.0.1:9441\" is the address of metrics = \":9441\": use another port"},
 		{"unknown key of web", "interfaces = [\"a\"]\n[route]\n[web]\nport = 9480\n", ":4:1: unknown key \"web.port\""},

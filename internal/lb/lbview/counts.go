@@ -13,9 +13,13 @@ import (
 type Counts struct {
 	VIPs     int `json:"vips"`
 	Backends int `json:"backends"`
-	// Down is the number of backends whose checks fail or that cannot be reached, Drained that of backends with weight 0.
-	Down    int `json:"down"`
-	Drained int `json:"drained"`
+	// Down is the number of backends whose checks fail or that cannot be reached, Drained that of backends that somebody has drained, and
+	// Weightless that of the others with weight 0.
+	Down       int `json:"down"`
+	Drained    int `json:"drained"`
+	Weightless int `json:"weight_zero"`
+	// DrainedVIPs are the VIPs that are drained as a whole, left out if there are none.
+	DrainedVIPs []string `json:"drained_vips,omitempty"`
 	// Flows is the number of flows that the flow table is made for, Used an estimate of the number in it.
 	Flows  int    `json:"flows"`
 	Used   uint64 `json:"flows_used"`
@@ -27,8 +31,10 @@ func (c *Counts) add(b Backend) {
 	switch {
 	case b.Problem != "" || b.Health.State == lbplane.Down.String():
 		c.Down++
-	case b.Weight == 0 || b.Drained:
+	case b.Drained:
 		c.Drained++
+	case b.Weight == 0:
+		c.Weightless++
 	}
 }
 
@@ -37,12 +43,19 @@ func (c Counts) String() string {
 	if c.VIPs == 0 {
 		return "no VIPs: add one with 'culvert lb vip add'"
 	}
-	s := plural(c.VIPs, "VIP") + ", " + plural(c.Backends, "backend")
+	s := plural(c.VIPs, "VIP")
+	if n := len(c.DrainedVIPs); n > 0 {
+		s += fmt.Sprintf(" (%d drained)", n)
+	}
+	s += ", " + plural(c.Backends, "backend")
 	if c.Down > 0 {
 		s += fmt.Sprintf(", %d down", c.Down)
 	}
 	if c.Drained > 0 {
 		s += fmt.Sprintf(", %d drained", c.Drained)
+	}
+	if c.Weightless > 0 {
+		s += fmt.Sprintf(", %d of weight 0", c.Weightless)
 	}
 	return s
 }
@@ -68,6 +81,9 @@ func Count(inst *datapath.Instance) (*Counts, error) {
 		return nil, err
 	}
 	for _, vip := range v.state.VIPs {
+		if vip.Drained {
+			c.DrainedVIPs = append(c.DrainedVIPs, vip.Service.String())
+		}
 		for _, b := range vip.Backends {
 			out, err := v.backend(b, vip.Check != nil)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,7 +155,7 @@ func TestShow(t *testing.T) {
 
 	out.Reset()
 	must(t, Show(ShowOptions{On: "edge", Service: &to}, &out))
-	for _, want := range []string{"balancer of edge on lb0  1 VIP, 3 backends, 1 down, 1 drained\n", "\n192.0.2.1:80/tcp  active  ", "not resolved\n    refused\n"} {
+	for _, want := range []string{"balancer of edge on lb0  1 VIP, 3 backends, 1 down, 1 of weight 0\n", "\n192.0.2.1:80/tcp  active  ", "not resolved\n    refused\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
@@ -167,7 +168,7 @@ func TestShow(t *testing.T) {
 	}
 	c, err := Count(b.inst)
 	must(t, err)
-	if c.VIPs != 3 || c.Backends != 4 || c.Down != 1 || c.Drained != 1 || c.Used != 20 {
+	if c.VIPs != 3 || c.Backends != 4 || c.Down != 1 || c.Drained != 0 || c.Weightless != 1 || c.Used != 20 || !slices.Equal(c.DrainedVIPs, []string{"192.0.2.7/udp"}) {
 		t.Errorf("got %+v", c)
 	}
 }

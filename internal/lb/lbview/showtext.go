@@ -95,6 +95,9 @@ func (r Report) Summary() string {
 	var c Counts
 	for _, v := range r.VIPs {
 		c.VIPs++
+		if v.State == Drained {
+			c.DrainedVIPs = append(c.DrainedVIPs, v.Service)
+		}
 		for _, b := range v.Backends {
 			c.add(b)
 		}

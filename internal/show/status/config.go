@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"culvert/internal/config"
 	"culvert/internal/config/inforce"
 	"culvert/internal/show/text"
 )
@@ -41,12 +42,12 @@ func (r *Router) describeConfig(p inforce.Plane) {
 // lines says what is not as the files have it, and where the page to look at is.
 func (c *Config) lines(now time.Time) (lines []string) {
 	if w := c.Web; w != nil {
-		line := "  page  http://" + w.Listen + "/"
+		line := "  page  " + config.WebURL(w.Listen)
 		switch {
 		case w.Problem != "":
 			line = "  page  NOT THERE: " + w.Listen + ": " + w.Problem
 		case w.Open:
-			line += "  OPEN to whoever reaches the address: it has no password"
+			line += "  OPEN to whoever reaches " + w.Listen + ": it has no password"
 		}
 		lines = append(lines, line)
 	}

@@ -25,6 +25,26 @@ func (r *Router) describeLB(inst *datapath.Instance) error {
 	return err
 }
 
+// lines describe the load balancer, and VIPs that are drained as a whole: somebody may have forgotten to take them back.
+func (b *LB) lines() []string {
+	lines := []string{b.line()}
+	if vips := b.DrainedVIPs; len(vips) > 0 {
+		lines = append(lines, fmt.Sprintf("  lb  DRAINED: %s: not announced because of it: culvert lb undrain %s", some(vips), vips[0]))
+	}
+	return lines
+}
+
+// most is how many names a line has.
+const most = 3
+
+// some names the first and counts the others.
+func some(names []string) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
 func (b *LB) line() string {
 	full := lbplane.Fullness(b.Used, b.Flows)
 	if full != "" {

@@ -29,6 +29,16 @@ func TestLBLine(t *testing.T) {
 		}
 	}
 	r.LB.Used = 1234
+	r.LB.Drained, r.LB.Weightless, r.LB.DrainedVIPs = 0, 2, []string{"192.0.2.1:80/tcp", "192.0.2.2:80/tcp", "192.0.2.3:80/tcp", "192.0.2.4:80/tcp"}
+	for _, line := range []string{
+		"  lb  2 VIPs (4 drained), 5 backends, 1 down, 2 of weight 0  flow table for 1,048,576, 76.7MB  in use about 1,234",
+		"  lb  DRAINED: 192.0.2.1:80/tcp, 192.0.2.2:80/tcp, 192.0.2.3:80/tcp and 1 more: not announced because of it: culvert lb undrain 192.0.2.1:80/tcp",
+	} {
+		if got := r.text(epoch, "", false); !slices.Contains(got, line) {
+			t.Errorf("VIPs are drained: %q, want %q", got, line)
+		}
+	}
+	r.LB.Drained, r.LB.Weightless, r.LB.DrainedVIPs = 2, 0, nil
 	r.Interfaces[0].Attached = false
 	if got := r.text(epoch, "", false); slices.Contains(got, want) {
 		t.Errorf("without interfaces: %q", got)

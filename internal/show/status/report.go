@@ -21,10 +21,14 @@ import (
 // Report is what `culvert status -j` prints. Fields are added in later versions, never renamed.
 type Report struct {
 	Routers []Router `json:"routers"`
+	// Host is the name of this machine.
+	Host string `json:"host,omitempty"`
 	// Decap are the interfaces of the caller's network namespace at which tunnels of load balancers end.
 	Decap []Decap `json:"decap,omitempty"`
 	// SlowPaths are the processes that run a SCION router without a data plane.
 	SlowPaths []SlowPath `json:"slow_path_only,omitempty"`
+	// planes are all data planes of this machine, also those that are not among Routers.
+	planes []plane
 }
 
 // Router describes one data plane.
@@ -149,6 +153,9 @@ func Collect(router string) (Report, error) {
 	report := Report{Routers: []Router{}}
 	if err != nil {
 		return report, err
+	}
+	for _, inst := range all {
+		report.planes = append(report.planes, plane{inst.Name(), inst.NetNS()})
 	}
 	selected := selectRouters(all, router, (*datapath.Instance).Name, (*datapath.Instance).Here)
 	names := netnsNames()

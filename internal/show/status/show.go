@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -37,6 +38,9 @@ func Show(out io.Writer, o Options) error {
 	}
 	if o.Router != "" && len(report.Routers)+len(report.SlowPaths) == 0 {
 		return noRouter(o.Router)
+	}
+	if report.Host, err = os.Hostname(); err != nil {
+		return fmt.Errorf("reading the name of this machine: %w", err)
 	}
 	report.findNetfilter()
 	report.findPeers()
@@ -127,7 +131,7 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 		lines = append(lines, r.Filter.line())
 	}
 	if r.LB != nil && !r.detached() {
-		lines = append(lines, r.LB.line())
+		lines = append(lines, r.LB.lines()...)
 	}
 	if r.Capture != nil && !r.detached() {
 		lines = append(lines, r.Capture.line(r.Served))

@@ -4,6 +4,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 
 	"culvert/internal/host/pins"
 	"culvert/internal/scion/scionplane"
@@ -19,7 +20,13 @@ type SlowPath struct {
 	PID       int    `json:"pid"`
 }
 
-// findSlowPaths looks for processes of SCION routers whose data plane is not in the report, all of them or those with an ID.
+// plane is where a data plane is, and what it is called.
+type plane struct {
+	name  string
+	netns uint32
+}
+
+// findSlowPaths looks for processes of SCION routers that have no data plane, all of them or those with an ID.
 func (r *Report) findSlowPaths(router string) error {
 	all, err := scionplane.Processes()
 	if err != nil {
@@ -29,26 +36,29 @@ func (r *Report) findSlowPaths(router string) error {
 	if err != nil {
 		return err
 	}
+	r.SlowPaths = r.withoutPlane(all, router, here.Inode)
 	names := netnsNames()
-	for _, p := range all {
-		if router != "" && p.Router != router || r.has(p) {
-			continue
-		}
-		r.SlowPaths = append(r.SlowPaths, SlowPath{
-			Router: p.Router, NetNS: p.NetNS, NetNSName: names[p.NetNS], Here: p.NetNS == here.Inode, PID: p.PID,
-		})
+	for n := range r.SlowPaths {
+		r.SlowPaths[n].NetNSName = names[r.SlowPaths[n].NetNS]
 	}
 	return nil
 }
 
-// has tells whether the data plane of a process is in the report.
-func (r Report) has(p scionplane.Process) bool {
-	for _, router := range r.Routers {
-		if router.ID == p.Router && router.NetNS == p.NetNS {
-			return true
+// withoutPlane returns the processes that have no data plane on this machine, whether the report describes it or not. As with data planes,
+// an ID that is in this network namespace means that one only.
+func (r *Report) withoutPlane(all []scionplane.Process, router string, here uint32) (found []SlowPath) {
+	anyHere := slices.Contains(r.planes, plane{router, here}) || slices.ContainsFunc(all, func(p scionplane.Process) bool {
+		return p.Router == router && p.NetNS == here
+	})
+	for _, p := range all {
+		switch isHere := p.NetNS == here; {
+		case slices.Contains(r.planes, plane{p.Router, p.NetNS}):
+		case router != "" && (p.Router != router || anyHere && !isHere):
+		default:
+			found = append(found, SlowPath{Router: p.Router, NetNS: p.NetNS, Here: isHere, PID: p.PID})
 		}
 	}
-	return false
+	return found
 }
 
 func (s SlowPath) line() string {
