@@ -226,6 +226,9 @@ func TestProcessGone(t *testing.T) {
 	bed.deaf.Store(true)
 	b.until("no answer", `/no answer since \d\d:\d\d:\d\d/.test(document.querySelector("#live").textContent) && document.body.dataset.silent === "true"`)
 	b.until("it is what is wrong", `document.querySelector("#problems").textContent.includes("No answer since")`)
+	if text := eval[string](b, `document.querySelector("#problems").textContent`); !strings.Contains(text, "If the machine is up, packets go on") || strings.Contains(text, "systemctl") {
+		t.Errorf("the page says %q of a process that is no unit's", text)
+	}
 	if eval[string](b, `document.querySelector('[data-arrow="all>"]').textContent`) != "–" {
 		t.Error("there is a rate without an answer")
 	}

@@ -33,6 +33,7 @@ const flow = new Flow(at("flow"), (name) => {
 let only = ""; // the interface that is looked at, "" for all
 let last; // the last answers
 let stages = new Map(); // by verdict and reason
+let endedTop; // the answer of the filter whose talkers nobody looks at any more
 let version; // of the process, undefined until it has been asked
 let answeredAt; // when the process has answered last, by this browser's clock
 let silent = false;
@@ -109,8 +110,9 @@ async function look() {
   const [filter, lb, route] = await Promise.all([
     more(router, "/v1/filter", failed), more(router?.lb, "/v1/lb", failed), more(router?.route, "/v1/route", failed, routePeriod),
   ]);
-  const top = await more(filter?.body.top, "/v1/filter/top", failed);
-  take(rates.status, status, router ? statusCounters(status.body, router) : new Map(), ["links", "decap", ...(router?.interfaces ?? []).map((i) => i.interface)]);
+  const top = await more(filter?.body.top && filter !== endedTop, "/v1/filter/top", failed);
+  if (!top) endedTop = filter; // the filter is asked for seldom if that takes long, and would say for a while that somebody looks
+  take(rates.status, status, router ? statusCounters(status.body, router) : new Map(), ["links", "decap", "sflow", ...(router?.interfaces ?? []).map((i) => i.interface)]);
   take(rates.filter, filter, filterCounters(filter?.body), ["filter"]);
   take(rates.lb, lb, balancerCounters(lb?.body), (lb?.body.vips ?? []).map((v) => v.vip));
   return {
@@ -138,6 +140,10 @@ function statusCounters(status, router) {
   }
   for (const d of status.decap ?? []) {
     all.set(`decap|${d.interface}`, d.reasons.filter((r) => r.verdict === "decap").reduce((n, r) => n + r.packets, 0));
+  }
+  if (router.sflow) {
+    all.set("sflow|sampled", router.sflow.sampled_packets);
+    all.set("sflow|lost", router.sflow.lost_samples);
   }
   return all;
 }
@@ -187,19 +193,27 @@ function stagesOf(router, way) {
 function drawHead(a) {
   const r = a.router;
   const name = r?.router ?? "";
+  const host = a.status.host ?? "";
   write(at("name"), name);
-  const title = `${silent ? "✕ " : ""}${name} – culvert`;
+  write(at("host"), host && `on ${host}`);
+  const title = `${silent ? "✕ " : ""}${[host, name].filter((t) => t).join(": ")} – culvert`;
   if (document.title !== title) document.title = title;
   const facts = [
     ["version", a.version], ["mode", r?.mode],
     ["process", r?.pid ? `${r.pid}${r.config?.started_at ? `, up ${ago(since(r.config.started_at, a.now))}` : ""}` : undefined],
     ["program", r?.loaded_at ? `loaded ${ago(since(r.loaded_at, a.now))} ago` : undefined],
     ["file", r?.config?.file], ["workers", r?.workers ? `CPUs ${r.workers.cpus.join(", ")}` : undefined],
-    ["capture", r?.capture && !r.capture.left_over ? r.capture.expression || "all packets" : undefined],
+    ["capture", r?.capture && !r.capture.left_over ? `${r.capture.expression || "all packets"}, by ${capturer(r)}` : undefined],
   ].filter(([, value]) => value);
   children(at("facts"), facts, ([title]) => title, ([title]) => element("div", {}, element("dt", {}, title), element("dd")),
     (e, [, value]) => write(e.lastChild, value));
   write(at("note"), r?.config?.web?.open ? `The page is open to whoever reaches ${r.config.web.listen}: it has no password.` : "");
+}
+
+// capturer says who captures.
+function capturer(r) {
+  if (r.capture.pid === undefined) return "another process";
+  return r.capture.pid === r.pid ? "a client of the socket" : `process ${r.capture.pid}`;
 }
 
 function drawProblems(problems) {
@@ -223,11 +237,19 @@ function drawProblems(problems) {
 
 // gone is the problem that the process does not answer.
 function gone() {
+  const why = busy || "the process has ended, it has no page any more, or this browser does not reach the machine";
   return {
-    key: "gone", kind: "bad", command: "systemctl status culvert",
-    text: `No answer${answeredAt ? " since " + clock(answeredAt) : ""}: ${busy || "the process has ended, or is not reached"}. Packets go on by the ` +
-      "data plane as it was left. This page goes on when the process answers again.",
+    key: "gone", kind: "bad", command: unitCommand(last?.router?.config?.file),
+    text: `No answer${answeredAt ? " since " + clock(answeredAt) : ""}: ${why}. If the machine is up, packets go on by the data plane as it was left. ` +
+      "This page goes on when the process answers again.",
   };
+}
+
+// unitCommand is what tells on the machine about a process with a configuration: those of the units are in /etc/culvert.
+function unitCommand(file) {
+  const name = /^\/etc\/culvert\/([^/]+)\.toml$/.exec(file ?? "")?.[1];
+  if (!name) return "culvert status";
+  return name === "culvert" ? "systemctl status culvert" : `systemctl status culvert@${name}`;
 }
 
 // drawLive says whether the process answers.

@@ -94,6 +94,12 @@ export class Panels {
       state("goes by", (f) => [f.by === "mirror" ? "good" : "warn", f.by]),
       number("prefixes", (f) => grouped(f.prefixes)), number("room used", (f) => `${(100 * f.blocks_used / Math.max(f.blocks_total, 1)).toFixed(1)}%`),
     ]);
+    this.sflow = new Panel(right, "sflow", "sFlow");
+    this.sflowTable = new Table(this.sflow.body, "sFlow", [
+      named("collector", (s) => s.collector, (s) => s.error),
+      state("state", (s) => s.error ? ["bad", "gets nothing"] : s.known ? ["good", "sent to"] : ["quiet", "not known"]),
+      number("sampled/s", (s) => short(s.rate)), number("lost/s", (s) => short(s.lostRate)), number("lost", (s) => grouped(s.lost)),
+    ]);
     this.decap = new Panel(right, "decap", "Ends of tunnels");
     this.decapTable = new Table(this.decap.body, "Ends of tunnels", [
       text("interface", (d) => d.interface, "name"), state("state", (d) => d.unattached ? ["bad", d.unattached] : ["good", "attached"]),
@@ -110,6 +116,7 @@ export class Panels {
     this.showBalancer(a.lb, a.rates.lb, a.now);
     this.showFilter(a.filter, a.rates.filter, way);
     this.showRoute(a.route, a.router.route);
+    this.showSFlow(a.router.sflow, a.rates.status);
     this.showDecap(a.status.decap ?? [], a.rates.status);
   }
 
@@ -141,7 +148,7 @@ export class Panels {
       ...t, rate: t.packets / seconds, byteRate: t.bytes / seconds, share: `${(100 * (t.packets - t.error) / Math.max(top.packets, 1)).toFixed(1)}%`,
     })), (t) => t.talker);
     this.talkerNote.hidden = (top?.talkers.length ?? 0) > 0;
-    write(this.talkerNote, top ? "no packets" : "Talkers are counted only while somebody looks at them: run 'culvert filter top' on this machine, and they are here too.");
+    write(this.talkerNote, top ? "no packets" : "Talkers are counted only while somebody looks at them: run 'culvert filter top' in a terminal of this machine, and they are here too.");
     this.talkers.show(a.filter?.on || top !== undefined, top ? `by ${top.by}, of the last ${top.seconds.toFixed(0)} s` : "");
   }
 
@@ -166,7 +173,7 @@ export class Panels {
       e.append(element("h3", {}, v.vip), e.state, e.about);
       e.table = new Table(e, `Backends of ${v.vip}`, [
         named("backend", (b) => b.backend, (b) => b.health.state === "down" ? b.health.why : b.problem || (b.drained ? "drained" : `weight ${b.weight}, ${b.share.toFixed(0)}% of the ring, ${b.encapsulation}`)),
-        state("health", (b) => b.problem ? ["bad", "no way"] : b.drained || b.weight === 0 ? ["quiet", "drained"] : { up: ["good", "up"], down: ["bad", "down"] }[b.health.state] ?? ["quiet", "unchecked"]),
+        state("health", (b) => b.problem ? ["bad", "no way"] : b.drained ? ["quiet", "drained"] : b.weight === 0 ? ["quiet", "weight 0"] : { up: ["good", "up"], down: ["bad", "down"] }[b.health.state] ?? ["quiet", "unchecked"]),
         number("packets/s", (b) => short(b.rate)), number("bit/s", (b) => short(b.byteRate === undefined ? undefined : 8 * b.byteRate)), number("flows/s", (b) => short(b.flowRate)),
       ]);
       return e;
@@ -192,6 +199,15 @@ export class Panels {
     const r = route?.routers?.[0];
     this.routeTable.show(r && now ? [{ name: "IPv4", ...r.ipv4, ...now.ipv4 }, { name: "IPv6", ...r.ipv6, ...now.ipv6 }] : [], (f) => f.name);
     this.route.show(r !== undefined && now !== undefined, r ? `${grouped(r.neighbors)} neighbors known` : "");
+  }
+
+  showSFlow(s, rates) {
+    const p = s?.process;
+    dim(this.sflowTable, s ? [{
+      collector: p?.collector ?? "not known", error: p?.error, known: p !== undefined, lost: s.lost_samples,
+      rate: rates.of("sflow|sampled", "sflow"), lostRate: rates.of("sflow|lost", "sflow"),
+    }] : [], () => "sflow", (one) => one.rate);
+    this.sflow.show(s !== undefined, s ? `1 packet in ${grouped(s.rate)}${s.drops ? `, ${grouped(s.drops)} dropped a second at most` : ""}${p?.agent ? `, as ${p.agent}` : ""}` : "");
   }
 
   showDecap(all, rates) {

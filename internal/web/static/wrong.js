@@ -34,9 +34,10 @@ export class Wrong {
 
   // counted adds what counters tell: while they count, and a while after.
   counted(a, way, now, add) {
-    const note = (kind, key, rate, text, command) => {
-      if (rate > 0) this.seen.set(key, { kind, at: now, text: `${text}: ${short(rate)} packets/s.`, command });
+    const note = (kind, key, rate, text, command, unit = "packets") => {
+      if (rate > 0) this.seen.set(key, { kind, at: now, text: `${text}: ${short(rate)} ${unit}/s.`, command });
     };
+    note("warn", "sflow lost", a.rates.status.of("sflow|lost", "sflow"), "There is no room for samples of sFlow, and they are lost", "culvert status", "samples");
     for (const r of way.reasons.values()) {
       if (r.verdict === "lost") note("bad", r.key, r.rate, `Packets are lost after their verdict (${r.name}: ${r.text})`, "culvert doctor");
       if (r.verdict === "limited") note("bad", r.key, r.rate, `The slow path's limit is reached, and packets over it are dropped (${r.name}: ${r.text})`, "culvert watch");
@@ -81,7 +82,7 @@ function statusProblems(a, r, now, add) {
     for (const f of i.peer ?? []) add("bad", "peer" + i.interface + f.finding, `${i.interface}: ${f.finding}`, f.command);
   }
   for (const l of r.links) {
-    if (!l.up) add("bad", "link" + l.link, `Link ${l.link} to ${l.remote ?? "the hosts"} is down.`);
+    if (!l.up) add("bad", "link" + l.link, `Link ${l.link} to ${l.remote ?? "the hosts"} is down.`, l.remote ? `ping ${hostOf(l.remote)}` : "culvert doctor");
     else if (!l.next_hop && l.scope !== "internal") add("warn", "hop" + l.link, `Link ${l.link} to ${l.remote} has no next hop.`);
   }
   if (r.links.length > 0 && r.keys.length === 0) add("bad", "keys", "There is no forwarding key: the SCION router's slow path gets all packets.", "culvert key list");
@@ -98,7 +99,15 @@ function statusProblems(a, r, now, add) {
   for (const d of a.status.decap ?? []) {
     if (d.unattached) add("bad", "decap" + d.interface, `Tunnels do not end on ${d.interface} any more: it is ${d.unattached}.`, `culvert lb decap add ${d.interface}`);
   }
-  for (const s of a.status.slow_path_only ?? []) add("bad", "slow" + s.router, `SCION router ${s.router} runs without a data plane.`, "culvert doctor");
+  const sflow = r.sflow?.process;
+  if (sflow?.error) add("warn", "sflow", `The sFlow collector ${sflow.collector} gets nothing: ${sflow.error}.`, "culvert doctor");
+  // Others of this machine are not what this page is about.
+  for (const s of (a.status.slow_path_only ?? []).filter((p) => p.here)) add("bad", "slow" + s.router, `SCION router ${s.router} runs without a data plane.`, "culvert doctor");
+}
+
+// hostOf returns the host of an address with a port.
+function hostOf(address) {
+  return address.slice(0, address.lastIndexOf(":")).replace(/^\[|\]$/g, "");
 }
 
 function configProblems(c, now, add) {
@@ -115,15 +124,16 @@ function configProblems(c, now, add) {
 
 function balancerProblems(lb, add) {
   for (const s of lb.bgp) {
-    if (s.state !== "established") add("bad", "bgp" + s.neighbor + s.families, `The BGP session with ${s.neighbor} is not established (${s.state})${s.error ? ": " + s.error : "."}`);
+    if (s.state !== "established") add("bad", "bgp" + s.neighbor + s.families, `The BGP session with ${s.neighbor} is not established (${s.state})${s.error ? ": " + s.error : "."}`, "culvert doctor");
     else if (s.error) add("warn", "bgp" + s.neighbor + s.families, `BGP neighbor ${s.neighbor}: ${s.error}`);
   }
   for (const v of lb.vips) {
     if (v.state === "down") add("bad", "vip" + v.vip, `VIP ${v.vip} is down: none of its backends can be used.`, "culvert lb show");
     if (v.state === "no backend") add("warn", "vip" + v.vip, `VIP ${v.vip} has no backend with a weight.`, "culvert lb show");
+    if (v.state === "drained") add("warn", "vip" + v.vip, `VIP ${v.vip} is drained: it is not announced.`, `culvert lb undrain ${v.vip}`);
     for (const b of v.backends) {
-      if (b.health.state === "down") add("bad", "backend" + v.vip + b.backend, `Backend ${b.backend} of ${v.vip} is down: ${b.health.why ?? "its checks fail"}.`);
-      else if (b.problem) add("bad", "backend" + v.vip + b.backend, `Backend ${b.backend} of ${v.vip} cannot be sent to: ${b.problem}${b.obstacle ? ": " + b.obstacle : ""}.`);
+      if (b.health.state === "down") add("bad", "backend" + v.vip + b.backend, `Backend ${b.backend} of ${v.vip} is down: ${b.health.why ?? "its checks fail"}.`, `culvert lb show ${v.vip}`);
+      else if (b.problem) add("bad", "backend" + v.vip + b.backend, `Backend ${b.backend} of ${v.vip} cannot be sent to: ${b.problem}${b.obstacle ? ": " + b.obstacle : ""}.`, "culvert doctor");
     }
   }
 }
