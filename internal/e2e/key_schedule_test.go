@@ -113,6 +113,7 @@ func (r *keyRoll) roll(unit time.Duration) bool {
 	r.old.wantAll(t, r.sink)
 	r.fresh.wantAll(t, r.sink)
 
+	happens := eventsOf(t, id)                         // in time: the test may be slow from here to the end of the old key
 	culvert(t, r.lab, "rut", "detach", "to-a", "to-b") // without the fast path
 	if time.Now().After(ends.Add(-time.Second)) {
 		p.end(syscall.SIGTERM)
@@ -123,7 +124,6 @@ func (r *keyRoll) roll(unit time.Duration) bool {
 	r.old.wantAll(t, r.sink)
 	r.fresh.wantAll(t, r.sink)
 
-	happens := eventsOf(t, id)
 	time.Sleep(time.Until(ends) + 50*time.Millisecond)
 	r.refuse("the slow path")
 	happens.await(t, "key", func(e events.Event) bool { return e.Text == "Forwarding key has ended" && e.Fields["id"] != nil })
