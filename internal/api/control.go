@@ -257,7 +257,7 @@ func decode(body []byte, to any) error {
 		return &requestError{"the request is cut off: it is no whole JSON object"}
 	}
 	if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return &requestError{"the request has no member " + strings.Trim(name, `"`) + ": a client of a later version may send it"}
+		return &requestError{"the request has no member " + strings.Trim(name, `"`) + ": api.yaml has those that there are"}
 	}
 	return &requestError{"the request cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")}
 }

@@ -43,7 +43,7 @@ func (s *scanner) value(t reflect.Type) error {
 		}
 		s.at++
 	case '"':
-		s.quoted()
+		s.pastQuoted()
 	default:
 		for s.at < len(s.text) && !strings.ContainsRune(",]} \t\r\n", rune(s.text[s.at])) {
 			s.at++
@@ -57,12 +57,12 @@ func (s *scanner) object(t reflect.Type) error {
 	known := membersOf(t)
 	seen := make(map[string]bool)
 	for s.at++; s.next() != '}'; s.skip(',') {
-		name := s.quoted()
+		name := s.name()
 		s.skip(':')
 		m, ok := known[name]
 		switch {
 		case known != nil && !ok:
-			return &requestError{"the request has no member " + name + ": names are written as in api.yaml, in lower case"}
+			return &requestError{"the request has no member " + name + ": api.yaml has those that there are, in lower case"}
 		case seen[name]:
 			return &requestError{"the request has the member " + name + " twice"}
 		}
@@ -99,8 +99,8 @@ func (s *scanner) skip(c byte) {
 	}
 }
 
-// quoted goes past a string, and returns it.
-func (s *scanner) quoted() (text string) {
+// pastQuoted goes past a string, and returns it as it is written. A request may have millions, of which nobody wants to know.
+func (s *scanner) pastQuoted() []byte {
 	s.next()
 	from := s.at
 	for s.at++; s.at < len(s.text) && s.text[s.at] != '"'; s.at++ {
@@ -109,8 +109,13 @@ func (s *scanner) quoted() (text string) {
 		}
 	}
 	s.at++
-	const longest = 100 // of names
-	if raw := s.text[from:min(s.at, len(s.text))]; len(raw) <= longest {
+	return s.text[from:min(s.at, len(s.text))]
+}
+
+// name goes past the name of a member, and returns it.
+func (s *scanner) name() (text string) {
+	const longest = 100
+	if raw := s.pastQuoted(); len(raw) <= longest {
 		_ = json.Unmarshal(raw, &text) // it is valid
 	}
 	return text

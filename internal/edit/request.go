@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"time"
 
@@ -69,7 +70,7 @@ func Verbs() []Verb {
 // WordsOf returns the words of the verb whose request r is.
 func WordsOf(r Request) string {
 	for _, v := range Verbs() {
-		if fmt.Sprintf("%T", v.New()) == fmt.Sprintf("%T", r) {
+		if reflect.TypeOf(v.New()) == reflect.TypeOf(r) {
 			return v.Words
 		}
 	}

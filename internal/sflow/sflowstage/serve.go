@@ -97,9 +97,7 @@ func (p *prepared) run(ctx context.Context) {
 			p.poll(now)
 			poll = now.Add(every)
 		}
-		if text := p.publish(state, written); text != written {
-			written = text
-		}
+		written = p.publish(state, written)
 		if err := p.sender.Socket.Pending(); err != nil {
 			p.sent(err)
 		}
@@ -238,7 +236,7 @@ func (p *prepared) recovered() {
 	p.stats.failing.Store(false)
 }
 
-// publish tells commands of the state, and returns it as text. It writes nothing if that was written.
+// publish tells commands of the state, and returns it as text. It writes nothing, and returns written, if that is the text of it.
 func (p *prepared) publish(w *runstate.Writer, written string) string {
 	s := sflowplane.Process{Collector: p.file.settings.collector()}
 	agent := p.sender.Agent.Address

@@ -114,7 +114,7 @@ func TestTshark(t *testing.T) {
 // them. With a filter in front, too.
 func TestWorkersAndCapture(t *testing.T) {
 	if runtime.NumCPU() < 2 {
-		t.Skip("one CPU")
+		t.Skip("a worker needs another CPU than the one that packets come in on, and this machine has one")
 	}
 	b := newBed(t, 0, 1)
 	b.serve("rate = 1\npolling = \"0s\"\n")

@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/doctor"
+	"culvert/internal/host/netnsname"
 	"culvert/internal/host/pins"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
@@ -158,7 +159,7 @@ func Collect(router string) (Report, error) {
 		report.planes = append(report.planes, plane{inst.Name(), inst.NetNS()})
 	}
 	selected := selectRouters(all, router, (*datapath.Instance).Name, (*datapath.Instance).Here)
-	names := netnsNames()
+	names := netnsname.All()
 	for _, inst := range selected {
 		r, err := describe(inst)
 		if err != nil {

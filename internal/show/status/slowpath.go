@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"culvert/internal/host/netnsname"
 	"culvert/internal/host/pins"
 	"culvert/internal/scion/scionplane"
 )
@@ -37,7 +38,7 @@ func (r *Report) findSlowPaths(router string) error {
 		return err
 	}
 	r.SlowPaths = r.withoutPlane(all, router, here.Inode)
-	names := netnsNames()
+	names := netnsname.All()
 	for n := range r.SlowPaths {
 		r.SlowPaths[n].NetNSName = names[r.SlowPaths[n].NetNS]
 	}
