@@ -202,7 +202,7 @@ func TestShowSocket(t *testing.T) {
 		t.Errorf("the filter is shown as %s", text)
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW"} {
-		for _, path := range []string{"/v1/status", "/reload"} {
+		for _, path := range []string{"/v1/status", "/v1/reload"} {
 			status, header, text := fetch(t, showSocket, method, path)
 			if status != http.StatusMethodNotAllowed || header.Get("Allow") != "GET, HEAD" {
 				t.Errorf("%s %s: %d %v %s", method, path, status, header, text)

@@ -55,7 +55,7 @@ func TestWebPage(t *testing.T) {
 	if got := b.get(at, "/v1/filter"); !strings.Contains(got, `"rule":"a","action":"limit"`) || !strings.Contains(got, `"packets":3`) {
 		t.Errorf("the filter is shown as %s", got)
 	}
-	for _, path := range []string{"/metrics", "/v1/scion/keys", "/v1/lb/flows", "/v1/", "/reload"} {
+	for _, path := range []string{"/metrics", "/v1/scion/keys", "/v1/lb/flows", "/v1/", "/v1/reload"} {
 		if got := b.get(at, path); !strings.HasPrefix(got, "HTTP/1.1 404 ") {
 			t.Errorf("%s: %.200s", path, got)
 		}

@@ -62,6 +62,9 @@ func NewControl(s *Source) *Control {
 // Wait waits until no change is being carried out.
 func (c *Control) Wait() { c.work.Wait() }
 
+// ReloadPath is where a process is asked to read its configuration again.
+const ReloadPath = "/v1/reload"
+
 // Controls returns the paths that show something to root alone.
 func Controls() []Path {
 	return []Path{{
@@ -79,7 +82,7 @@ func Changes() (all []Path) {
 		})
 	}
 	return append(all, Path{
-		Path: "/v1/reload", Method: http.MethodPost, What: "read the configuration again", Verb: "culvert reload --on NAME -j",
+		Path: ReloadPath, Method: http.MethodPost, What: "read the configuration again", Verb: "culvert reload --on NAME -j",
 		Request: Reload{}, Answer: Reloaded{},
 	})
 }

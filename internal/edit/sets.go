@@ -268,17 +268,17 @@ func deleteEntries(inst *datapath.Instance, name string, entries []string, r *Re
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == name })
-	if n < 0 {
-		return fmt.Errorf("no set %s: see 'culvert filter set list'", name)
+	s, err := f.NamedSet(name)
+	if err != nil {
+		return err
 	}
-	m, err := filterstage.ReadMembers(f.Sets[n].Endpoints, "", nil, entries, "")
+	m, err := filterstage.ReadMembers(s.Endpoints, "", nil, entries, "")
 	if err != nil {
 		return err
 	}
 	var now filterstage.Members
 	missing := func(entry any) error { return fmt.Errorf("%v is not in it: nothing is deleted", entry) }
-	if f.Sets[n].Endpoints {
+	if s.Endpoints {
 		err = filterplane.EditEndpoints(inst, name, func(e filterset.Endpoints) (filterset.Endpoints, error) {
 			if entry, ok := e.Missing(m.Endpoints); ok {
 				return nil, missing(entry)

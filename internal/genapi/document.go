@@ -260,7 +260,7 @@ func (s *schemas) operation(p api.Path) (object, error) {
 		}
 		o["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": schema}}}
 		for _, f := range refused {
-			if f.status != "409" || p.Kind == "" && p.Path == "/v1/reload" {
+			if f.status != "409" || p.Kind == "" && p.Path == api.ReloadPath {
 				responses[f.status] = object{"$ref": "#/components/responses/" + f.name}
 			}
 		}

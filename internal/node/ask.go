@@ -20,6 +20,7 @@ import (
 
 	"culvert/internal/api"
 	"culvert/internal/config"
+	"culvert/internal/edit"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/trust"
 	"culvert/internal/host/unixsock"
@@ -35,12 +36,12 @@ func Reload(ctx context.Context, which Which, r Request) (*api.Reloaded, error) 
 	if err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(r)
+	body, err := json.Marshal(api.Reload{DryRun: r.DryRun, Confirm: edit.Time(r.Confirm), Keep: r.Keep})
 	if err != nil {
 		return nil, err
 	}
 	answer := new(api.Reloaded)
-	if err := asked(ctx, path, http.MethodPost, reloadPath, answerTime, body, answer); err != nil {
+	if err := asked(ctx, path, http.MethodPost, api.ReloadPath, answerTime, body, answer); err != nil {
 		return nil, err
 	}
 	return answer, nil

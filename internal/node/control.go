@@ -27,11 +27,11 @@ import (
 // Request asks a process to read its configuration again.
 type Request struct {
 	// DryRun asks for the changes, and changes nothing.
-	DryRun bool `json:"dry_run,omitempty"`
+	DryRun bool
 	// Confirm is how long to wait for a request with Keep before the configuration goes back, 0 for no need of one.
-	Confirm time.Duration `json:"confirm,omitempty"`
+	Confirm time.Duration
 	// Keep keeps the configuration of a reload with Confirm, and does nothing else.
-	Keep bool `json:"keep,omitempty"`
+	Keep bool
 
 	by string // who asks
 }
@@ -42,19 +42,6 @@ type Serving struct {
 	NetNS uint32 `json:"netns"`
 	PID   int    `json:"pid"`
 	File  string `json:"file"`
-}
-
-// refusal is the answer to a request that was refused.
-type refusal struct {
-	Errors []api.Place `json:"errors"`
-}
-
-func refused(err error) refusal {
-	var all []error
-	for _, one := range config.Sorted(err) {
-		all = append(all, withPosition(one))
-	}
-	return refusal{checkedErrors(all)}
 }
 
 // call is a request on its way to the goroutine of run.
@@ -71,11 +58,8 @@ func (c *call) answer(r *api.Reloaded, err error) {
 	close(c.done)
 }
 
-// Paths of the control socket's HTTP interface.
-const (
-	reloadPath  = "/reload"
-	servingPath = "/serving"
-)
+// servingPath is a path of the control socket that is not of the interface for programs.
+const servingPath = "/serving"
 
 // socketPaths returns the paths that a socket of a data plane may have: /run/culvert/NAME.sock, or NAME@INODE.sock if a process of
 // another network namespace, where data planes may have the same names, has that. .sock is the extension.
@@ -139,8 +123,6 @@ func (p *process) serveControl(ending context.Context) *sync.WaitGroup {
 		switch {
 		case r.URL.Path == servingPath && r.Method == http.MethodGet:
 			writeJSON(w, http.StatusOK, serving)
-		case r.URL.Path == reloadPath && r.Method == http.MethodPost:
-			p.answerReload(w, r, reload)
 		default:
 			all.ServeHTTP(w, r)
 		}
@@ -176,9 +158,12 @@ func requested(q api.Reload) (Request, error) {
 
 // refusedReload returns the answer to a reload that was refused.
 func refusedReload(err error) error {
-	status, all := statusOfReload(err), refused(err).Errors
-	answer := api.Error{Error: strings.ReplaceAll(err.Error(), "\n", "; "), Errors: all}
-	return &api.RefusedError{Status: status, Answer: answer}
+	var all []error
+	for _, one := range config.Sorted(err) {
+		all = append(all, withPosition(one))
+	}
+	answer := api.Error{Error: strings.ReplaceAll(err.Error(), "\n", "; "), Errors: checkedErrors(all)}
+	return &api.RefusedError{Status: statusOfReload(err), Answer: answer}
 }
 
 func statusOfReload(err error) int {
@@ -189,29 +174,6 @@ func statusOfReload(err error) int {
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusUnprocessableEntity
-}
-
-// answerReload answers 'culvert reload'.
-func (p *process) answerReload(w http.ResponseWriter, r *http.Request, reload func(Request) (*api.Reloaded, error)) {
-	var request Request
-	decode := json.NewDecoder(r.Body)
-	decode.DisallowUnknownFields()
-	if err := decode.Decode(&request); err != nil {
-		writeJSON(w, http.StatusBadRequest, refused(fmt.Errorf("reading the request: %w", err)))
-		return
-	}
-	// Only the client bounds how long a reload takes.
-	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
-		writeJSON(w, http.StatusInternalServerError, refused(fmt.Errorf("waiting for the reload: %w", err)))
-		return
-	}
-	request.by = r.RemoteAddr
-	answer, err := reload(request)
-	if err != nil {
-		writeJSON(w, statusOfReload(err), refused(err))
-		return
-	}
-	writeJSON(w, http.StatusOK, answer)
 }
 
 // ask passes a request to the goroutine of run and waits for its answer.

@@ -66,11 +66,16 @@ func afterRaising(router, key string) string {
 }
 
 // sflowOutage says that a collector of sFlow gets nothing, why, and what shows more: the way to it, or if it refuses who listens there.
-func sflowOutage(router, collector, why string) doctor.Outage {
+// The next process has buffers of its own, which helps if samples cannot be read.
+func sflowOutage(router string, p *sflowplane.Process) doctor.Outage {
 	o := doctor.Outage{
-		Router: router, Check: "sflow", What: "the collector of sFlow, " + collector + ", gets nothing: " + why, Command: wayTo(collector), Works: true,
+		Router: router, Check: "sflow", What: "the collector of sFlow, " + p.Collector + ", gets nothing: " + p.Error, Command: wayTo(p.Collector), Works: true,
 	}
-	if _, port, err := net.SplitHostPort(collector); err == nil && strings.HasSuffix(why, unix.ECONNREFUSED.Error()) {
+	_, port, err := net.SplitHostPort(p.Collector)
+	switch {
+	case p.Unread:
+		o.Command = "systemctl restart culvert    # packets flow on meanwhile"
+	case err == nil && strings.HasSuffix(p.Error, unix.ECONNREFUSED.Error()):
 		o.What += ": nobody listens at this port there"
 		o.Command = fmt.Sprintf("ss -lunp 'sport = :%s'    # on the collector", port)
 	}
@@ -109,7 +114,7 @@ func addOutages(o *doctor.Options, inst *datapath.Instance) {
 		}
 	}
 	if p, err := sflowplane.ProcessOf(inst); err == nil && p != nil && p.Error != "" {
-		o.Outages = append(o.Outages, sflowOutage(inst.Name(), p.Collector, p.Error))
+		o.Outages = append(o.Outages, sflowOutage(inst.Name(), p))
 	}
 	if plane, err := lbplane.View(inst); err == nil {
 		addFlowTable(o, plane)

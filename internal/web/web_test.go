@@ -175,7 +175,7 @@ func TestRefused(t *testing.T) {
 		{"GET", "/v1/scion/keys", 404},
 		{"GET", "/v1/filter/sets", 404},
 		{"GET", "/metrics", 404},
-		{"GET", "/reload", 404},
+		{"GET", "/v1/reload", 404},
 		{"GET", "/v1/../v1/status", 404},
 		{"GET", "/%3Cscript%3E", 404},
 		{"GET", "/" + strings.Repeat("a", 4000), 404},

@@ -163,6 +163,14 @@ func (s *filterState) succeed(f Filter, members map[string]Members) (*filterStat
 	return next, nil
 }
 
+// NamedSet returns a set of a filter. It is an error if there is none of that name.
+func (f *Filter) NamedSet(name string) (*Set, error) {
+	if s := f.set(name); s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("no set %s: see 'culvert filter set list'", name)
+}
+
 func (f *Filter) set(name string) *Set {
 	n := slices.IndexFunc(f.Sets, func(s Set) bool { return s.Name == name })
 	if n < 0 {

@@ -160,18 +160,18 @@ func ListSet(on, name string, asJSON bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	n := slices.IndexFunc(f.Sets, func(s filterplane.Set) bool { return s.Name == name })
-	if n < 0 {
-		return fmt.Errorf("no set %s: see 'culvert filter set list'", name)
+	s, err := f.NamedSet(name)
+	if err != nil {
+		return err
 	}
-	entries, err := readEntries(inst, f.Sets[n])
+	entries, err := readEntries(inst, *s)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(out)
 	if asJSON {
 		enc := json.NewEncoder(w)
-		err = enc.Encode(SetEntries{name, setType(f.Sets[n]), from(f.Sets[n].File), entries})
+		err = enc.Encode(SetEntries{name, setType(*s), from(s.File), entries})
 		if err != nil {
 			return err
 		}

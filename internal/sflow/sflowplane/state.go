@@ -20,6 +20,8 @@ type Process struct {
 	// Error says why the collector gets nothing, "" if nothing is known against it. Since is when that began.
 	Error string     `json:"error,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
+	// Unread tells that it gets nothing because the process cannot read the samples.
+	Unread bool `json:"unread,omitempty"`
 }
 
 // ProcessOf returns what the process that serves a data plane tells, nil if there is none, or if it cannot be read here.

@@ -23,7 +23,8 @@ var (
 	datagramsDesc = prometheus.NewDesc("culvert_sflow_datagrams_total",
 		"Datagrams for the collector, by their result: sent or failed.", []string{"result"}, nil)
 	upDesc = prometheus.NewDesc("culvert_sflow_collector_up",
-		"0 while the kernel says that the collector gets nothing: refused, no way, or no address; else 1. A collector that is silent counts as up.", nil, nil)
+		"0 while the kernel says that the collector gets nothing: refused, no way, or no address, and while the samples cannot be read; else 1. "+
+			"A collector that is silent counts as up.", nil, nil)
 )
 
 // part is sFlow's part with what the process counts.

@@ -29,9 +29,9 @@ type statistics struct {
 	failing                                                  atomic.Bool
 }
 
-// outcome is what became of the last datagrams.
+// outcome is what became of the last datagrams, or of reading the samples.
 type outcome struct {
-	err   error     // nil if nothing is known against the collector
+	err   error     // nil if nothing is known against the collector, or if the samples can be read
 	since time.Time // when err began
 	sent  time.Time // when the first datagram was sent since an error was last heard of, the zero value if none was
 }
@@ -89,7 +89,7 @@ func (p *prepared) run(ctx context.Context) {
 	defer stop()
 	defer p.turns.End()
 	poll := time.Now()
-	var written, failed string
+	var written string
 	for ctx.Err() == nil {
 		p.turns.Beat()
 		now := time.Now()
@@ -108,10 +108,7 @@ func (p *prepared) run(ctx context.Context) {
 		if due, ok := p.sender.Due(); ok && due.Before(until) {
 			until = due
 		}
-		if err := p.read(until); err != nil && err.Error() != failed {
-			failed = err.Error()
-			p.start.Log.Error("reading the samples of sFlow", "err", err)
-		}
+		p.wasRead(p.read(until))
 	}
 	p.sender.Flush()
 }
@@ -209,6 +206,27 @@ func (p *prepared) poll(now time.Time) {
 	}
 }
 
+// wasRead notes whether the samples could be read. It logs the first failure alone.
+func (p *prepared) wasRead(err error) {
+	switch was := p.unread.err; {
+	case err == nil && was == nil:
+		return
+	case err == nil:
+		p.start.Log.Info("the samples of sFlow can be read again")
+		p.unread = outcome{}
+	case was == nil:
+		p.start.Log.Error("the samples of sFlow cannot be read, the collector gets none: packets are forwarded all the same", "err", err)
+		p.unread.since = time.Now()
+		fallthrough
+	default:
+		p.unread.err = err
+	}
+	p.gauge()
+}
+
+// gauge tells metrics whether the collector gets something.
+func (p *prepared) gauge() { p.stats.failing.Store(p.told.err != nil || p.unread.err != nil) }
+
 // sent notes what became of a datagram. It logs the first failure alone.
 func (p *prepared) sent(err error) {
 	now := time.Now()
@@ -223,17 +241,17 @@ func (p *prepared) sent(err error) {
 	p.told.sent = time.Time{}
 	if p.told.err == nil {
 		p.told.since = now
-		p.stats.failing.Store(true)
 		p.start.Log.Warn("the collector of sFlow gets nothing: packets are forwarded all the same", "collector", p.file.settings.collector(), "err", err)
 	}
 	p.told.err = err
+	p.gauge()
 }
 
 // recovered ends a failure.
 func (p *prepared) recovered() {
 	p.start.Log.Info("the collector of sFlow can be reached again", "collector", p.file.settings.collector())
 	p.told = outcome{}
-	p.stats.failing.Store(false)
+	p.gauge()
 }
 
 // publish tells commands of the state, and returns it as text. It writes nothing, and returns written, if that is the text of it.
@@ -246,9 +264,11 @@ func (p *prepared) publish(w *runstate.Writer, written string) string {
 	if agent.IsValid() {
 		s.Agent = agent.String()
 	}
-	if p.told.err != nil {
-		since := p.told.since
-		s.Error, s.Since = p.told.err.Error(), &since
+	switch {
+	case p.unread.err != nil:
+		s.Error, s.Since, s.Unread = "the samples cannot be read: "+p.unread.err.Error(), &p.unread.since, true
+	case p.told.err != nil:
+		s.Error, s.Since = p.told.err.Error(), &p.told.since
 	}
 	id := p.inst.ID()
 	text := fmt.Sprint(id, s.Collector, s.Agent, s.Error)

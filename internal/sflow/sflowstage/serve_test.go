@@ -206,6 +206,27 @@ func TestCollectorGone(t *testing.T) {
 	}
 }
 
+// TestUnread wants a process that cannot read its samples to say so once in the log, in status and in the metric.
+func TestUnread(t *testing.T) {
+	b := newBed(t)
+	b.serve("rate = 1\npolling = \"0s\"\n")
+	b.send(b.packet("192.0.2.5", 64, 2000, 20))
+	b.receive("a sample", func(r *received) bool { return len(r.flows) >= 1 })
+	b.served.from.Close()
+	var p *sflowplane.Process
+	await(t, "the samples cannot be read", func() (unread bool) {
+		var err error
+		p, err = sflowplane.ProcessOf(b.inst)
+		b.must(err)
+		return p != nil && p.Unread
+	})
+	turn := time.Now()
+	await(t, "the loop turns again", func() bool { return time.Since(turn) > 2*longest })
+	if log := b.log.String(); !strings.Contains(p.Error, "cannot be read") || p.Since == nil || !b.served.stats.failing.Load() || strings.Count(log, "cannot be read") != 1 {
+		t.Errorf("the process tells %+v, log:\n%s", p, log)
+	}
+}
+
 func await(t *testing.T, what string, until func() bool) {
 	t.Helper()
 	for end := time.Now().Add(testbed.Patience); !until(); time.Sleep(10 * time.Millisecond) {

@@ -149,11 +149,12 @@ type prepared struct {
 	sender *sflow.Sender
 	turns  *pulse.Pulse
 
-	inst  *datapath.Instance
-	from  *source // nil before Commit, and without a process
-	told  outcome
-	loop  *loop
-	stats *statistics
+	inst   *datapath.Instance
+	from   *source // nil before Commit, and without a process
+	told   outcome // of the datagrams
+	unread outcome // of reading the samples
+	loop   *loop
+	stats  *statistics
 }
 
 // source is where the samples of one program come from. While the program stays, it is also that of what is prepared next, until one of
