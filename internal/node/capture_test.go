@@ -70,6 +70,10 @@ func TestLeftCaptureEnds(t *testing.T) {
 	if len(o.LeftCaptures) != 1 || o.LeftCaptures[0].Router != "captured" {
 		t.Errorf("doctor is told of %+v", o.LeftCaptures)
 	}
+	if f.swept.IsZero() {
+		t.Error("it is not noted when it was looked for")
+	}
+	f.swept = time.Now().Add(time.Hour) // however long all this has taken
 	f.sweepCapture()
 	if c, err := captureplane.View(inst); err != nil || c == nil {
 		t.Errorf("it was looked for again before %s: %+v, %v", capturePeriod, c, err)
