@@ -80,7 +80,7 @@ func enter(name string) error {
 	return nil
 }
 
-// createNamespace makes a named namespace and sets its loopback up.
+// createNamespace makes a named namespace that forwards nothing, and sets its loopback up.
 func createNamespace(name string) error {
 	if err := shareNetnsDir(); err != nil {
 		return err
@@ -91,7 +91,8 @@ func createNamespace(name string) error {
 			return err
 		}
 		defer h.Close()
-		return loopbackUp()
+		// It would otherwise be as that of the host, which forwards if it has containers (devconf_inherit_init_net in the kernel's sysctl/net).
+		return join(loopbackUp(), writeSysctl("ipv4/ip_forward", "0"))
 	})
 	if err != nil {
 		return fmt.Errorf("make network namespace %s: %w", name, err)

@@ -66,6 +66,8 @@ func InNamespace(t testing.TB) {
 		delete(pinDirs.dirs, dir)
 		pinDirs.Unlock()
 	})
+	// It would otherwise be as on the host.
+	Sysctl(t, "ipv4/ip_forward", "0")
 	// With IPv6 on, the kernel would send packets of its own.
 	for _, which := range []string{"all", "default"} {
 		Sysctl(t, "ipv6/conf/"+which+"/disable_ipv6", "1")
