@@ -35,6 +35,9 @@ func sampled() []peer.Candidate {
 			d := &sampling{samplable: of.row.Device(o).(samplable), part: sflowplane.NewPart(of.options)}
 			d.part.Header, d.part.Buffer = 128, captureBuffer
 			d.Join(d.part)
+			if of.options.Rate == 1 {
+				return samplingAll{d}
+			}
 			return d
 		}})
 	}
@@ -87,8 +90,11 @@ func (d *sampling) eachSlot(change func([]bpfobj.SFlowSflowCount)) error {
 	return nil
 }
 
-// Learns makes each packet a new one, so that there are few: each takes room in the buffer if it is sampled.
-func (*sampling) Learns() bool { return false }
+// samplingAll is a device that samples each packet.
+type samplingAll struct{ *sampling }
+
+// Learns makes each packet a new one, so that there are few: each takes room in the buffer.
+func (samplingAll) Learns() bool { return false }
 
 // Check tells whether sFlow has seen the packets, and sampled those that it was to sample, and no others.
 func (d *sampling) Check() error {
