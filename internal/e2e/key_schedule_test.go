@@ -84,9 +84,15 @@ func (r *keyRoll) roll(unit time.Duration) bool {
 	stop := time.AfterFunc(time.Until(ends)-time.Second/2, func() { r.old.on.Store(false) })
 	defer stop.Stop()
 	p := r.run(begins, ends)
-	list := culvert(t, r.lab, "rut", "key", "list", "--on", id)
-	if time.Now().Before(begins) && (!strings.Contains(list, "current") || !strings.Contains(list, "next key in ")) {
-		t.Errorf("key list before the switch:\n%s", list)
+	for { // the program is in force a moment before its keys can be listed
+		list := culvert(t, r.lab, "rut", "key", "list", "--on", id)
+		if strings.Contains(list, "current") && strings.Contains(list, "next key in ") {
+			break
+		}
+		if time.Now().After(begins) {
+			p.end(syscall.SIGTERM)
+			return false
+		}
 	}
 	p.end(syscall.SIGTERM)
 	time.Sleep(time.Until(begins) + 50*time.Millisecond)
@@ -131,7 +137,7 @@ func (r *keyRoll) roll(unit time.Duration) bool {
 	p.end(syscall.SIGTERM)
 	p = r.run(begins, ends)
 	r.refuse("the fast path")
-	list = culvert(t, r.lab, "rut", "key", "list", "--on", id)
+	list := culvert(t, r.lab, "rut", "key", "list", "--on", id)
 	if !strings.Contains(list, "ended") || !strings.Contains(list, "current") {
 		t.Errorf("key list behind the end:\n%s", list)
 	}
