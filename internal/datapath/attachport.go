@@ -108,7 +108,7 @@ func (i *Instance) AttachPort(u pins.Unattached) error {
 		undo()
 		return errors.Join(err, i.rebuildFronts(name))
 	}
-	return nil
+	return i.describeAttached()
 }
 
 // rebuildFronts undoes what attachPort has rebuilt: the programs in front that know an interface by this name are for the one

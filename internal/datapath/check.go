@@ -91,6 +91,13 @@ func checkNative(p *net.Interface) error {
 	}
 	defer client.Close()
 	if acts, known := client.XDPActs(p.Index); known && acts&netdev.ActBasic == 0 {
+		wrong, command := netdev.ReadChannels(p.Name).TooManyForXDP(p.Name, netdev.ReadDriver(p.Name))
+		switch {
+		case command != "":
+			return fmt.Errorf("%s: %s: %s", p.Name, wrong, command)
+		case wrong != "":
+			return fmt.Errorf("%s: %s", p.Name, wrong)
+		}
 		return fmt.Errorf("%s does not run XDP in its driver: see 'culvert doctor -i %[1]s'", p.Name)
 	}
 	return nil

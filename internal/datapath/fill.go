@@ -20,7 +20,7 @@ func (i *Instance) fillPorts(ports []*net.Interface) error {
 			return fmt.Errorf("reading interface %s: %w", p.Name, err)
 		}
 		raw.Slot = uint32(i.meta.Ports[p.Name]) + 1
-		describePort(&raw, p)
+		i.describePort(&raw, p)
 		if err := i.writePort(p.Index, raw); err != nil {
 			return err
 		}
@@ -85,11 +85,12 @@ func (i *Instance) writePort(index int, port bpfobj.PipelinePort) error {
 }
 
 // describePort writes what the kernel says of an interface: the MAC address, and whether frames can be redirected to it.
-func describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
+func (i *Instance) describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
 	raw.Xmit = 1
-	// Before Linux 6.3 there is no such family, and the kernel does not tell what drivers can do. Assume that they can.
+	// Before Linux 6.3 there is no such family, and the kernel does not tell what drivers can do. Assume that they can. In generic
+	// mode the kernel sends frames as the stack does, and every device takes them.
 	if xdp, err := netdev.Open(netdev.XDPFamily); err == nil {
-		if acts, ok := xdp.XDPActs(p.Index); ok && acts&netdev.ActXmit == 0 {
+		if acts, ok := xdp.XDPActs(p.Index); ok && !i.meta.Generic && acts&netdev.ActXmit == 0 {
 			raw.Xmit = 0
 		}
 		xdp.Close()
@@ -113,7 +114,7 @@ func (i *Instance) refreshPorts() error {
 			continue // another interface has the name now
 		}
 		raw := old
-		if describePort(&raw, p); raw == old {
+		if i.describePort(&raw, p); raw == old {
 			continue
 		}
 		if err := i.maps[bpfobj.PipelineMapPorts].Put(uint32(p.Index), raw); err != nil {

@@ -26,6 +26,9 @@ func (u undoList) run() {
 // what they carried before. The caller holds the edit lock.
 func (i *Instance) swap(old *Instance, ports []*net.Interface, begin func(*Instance) error) error {
 	undo, err := i.swapLinks(old, ports)
+	if err == nil {
+		err = i.describeAttached()
+	}
 	if err == nil && begin != nil {
 		i.editing, i.beginning = true, i
 		err = begin(i)
@@ -35,6 +38,13 @@ func (i *Instance) swap(old *Instance, ports []*net.Interface, begin func(*Insta
 		undo.run()
 	}
 	return err
+}
+
+// describeAttached writes the interfaces anew that take redirected frames only since they carry a program, as those of many drivers do.
+func (i *Instance) describeAttached() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.refreshPorts()
 }
 
 // swapLinks puts the new program on every interface, atomically where the old one runs. It returns how to undo its steps,

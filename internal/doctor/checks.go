@@ -46,17 +46,25 @@ func checkNative(n netif) *Finding {
 	case n.kind == "veth":
 		f.Status = Fail
 		f.Finding = "fewer receive queues than the peer has transmit queues: the kernel refuses XDP"
-		f.Command = n.peer.command("ethtool -L %s tx " + fmt.Sprint(max(n.queues.rx, 1)))
+		f.Command = n.peer.command("ethtool -L %s tx " + fmt.Sprint(max(n.queues.RX, 1)))
 	case n.parent != "":
 		f.Status = Fail
 		f.Finding = fmt.Sprintf("a %s device does not run XDP: attach to %s below it", n.kind, n.parent)
 		f.Command = "culvert doctor -i " + n.parent
+	case n.tooManyQueues():
+		f.Status = Fail
+		f.Finding = n.driver + " runs XDP in the driver, but not with so many queues: see below"
 	default:
 		f.Status = Fail
 		f.Finding = n.driver + " does not run XDP in the driver: only generic mode, several times slower, is left"
 		f.Command = `culvert run -c FILE, with mode = "generic" in FILE`
 	}
 	return f
+}
+
+func (n netif) tooManyQueues() bool {
+	wrong, _ := n.queues.TooManyForXDP(n.name, n.driver)
+	return wrong != ""
 }
 
 // checkProgram looks for an XDP program that culvert has not attached. An interface carries one program at most.
@@ -118,29 +126,57 @@ func checkMTU(n netif) *Finding {
 	return f
 }
 
-// checkQueues compares the number of receive queues with that of CPUs. One CPU at a time serves a queue.
+// checkQueues compares the number of receive queues with that of CPUs, and with what the driver needs to transmit for XDP. One CPU at
+// a time serves a queue.
 func checkQueues(n netif) *Finding {
 	q := n.queues
-	if q.rx == 0 {
+	if q.RX == 0 {
 		return nil
 	}
-	f := &Finding{Check: "queues", Finding: fmt.Sprintf("%d receive for %d CPUs", q.rx, n.cpus)}
+	f := &Finding{Check: "queues", Finding: fmt.Sprintf("%d receive for %d CPUs", q.RX, n.cpus)}
+	if wrong, command := q.TooManyForXDP(n.name, n.driver); wrong != "" {
+		f.Status, f.Finding, f.Command = Fail, wrong, command
+		return f
+	}
 	// A veth uses as many receive queues as its peer has transmit queues. More would stay empty.
-	if n.kind == "veth" || q.rx >= n.cpus {
+	if n.kind == "veth" {
 		return f
 	}
-	if q.rxMax <= q.rx {
+	most := q.MostForXDP(n.driver)
+	switch {
+	case q.RX >= n.cpus:
+	case most <= q.RX && most < q.RXMax:
+		f.Finding += fmt.Sprintf(", all that XDP can have of %d", q.RXMax)
+	case most <= q.RX:
 		f.Finding += ", all that the device has"
-		return f
+	default:
+		f.Status = Warn
+		f.Finding += ": the other CPUs stay idle"
+		f.Command = n.detachFirst() + q.Set(n.name, min(n.cpus, most))
 	}
-	option := "rx"
-	if q.combined {
-		option = "combined"
+	if short := n.sharedTransmit(); short != "" {
+		f.Status = Warn
+		f.Finding += "; " + short
 	}
-	f.Status = Warn
-	f.Finding += ": the other CPUs stay idle"
-	f.Command = fmt.Sprintf("ethtool -L %s %s %d", n.name, option, min(n.cpus, q.rxMax))
 	return f
+}
+
+// detachFirst is what has to come before a command that the driver refuses while a program is attached, "" if none is.
+func (n netif) detachFirst() string {
+	if n.driver != "virtio_net" || !n.native() {
+		return ""
+	}
+	return "culvert detach " + n.name + " && "
+}
+
+// sharedTransmit says whether redirected frames wait for a lock, because a virtio_net device has no queue of its own for each CPU. It
+// returns "" otherwise.
+func (n netif) sharedTransmit() string {
+	if n.driver != "virtio_net" || n.queues.RX+n.cpus <= n.queues.RXMax {
+		return ""
+	}
+	return fmt.Sprintf("redirected frames of all CPUs wait for one lock a queue: only the hypervisor can give the device %d queue pairs, "+
+		"one more for each CPU", n.queues.RX+n.cpus)
 }
 
 // merging returns the options of ethtool that are on and merge several packets into one, and whether one of them cannot be

@@ -26,13 +26,6 @@ func (o offloads) txChecksum() bool {
 	return o["tx-checksum-ip-generic"].on || o["tx-checksum-ipv4"].on || o["tx-checksum-ipv6"].on
 }
 
-// channels are the counts of receive queues of a device, 0 if the driver does not report them.
-type channels struct {
-	rx, rxMax int
-	// combined tells whether receive and transmit queues come in pairs.
-	combined bool
-}
-
 // xdpSupport is what the driver can do with XDP in its present state. Kernels since 6.3 report it.
 type xdpSupport struct {
 	known bool
@@ -52,16 +45,10 @@ func query(family string, command uint8, device *nl.RtAttr) ([]netdev.Attr, erro
 	return c.Get(command, device)
 }
 
-func ethtoolHeader(kind int, device string) *nl.RtAttr {
-	header := nl.NewRtAttr(kind|unix.NLA_F_NESTED, nil)
-	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_NAME, nl.ZeroTerminated(device))
-	return header
-}
-
 // readOffloads reads the features of a device in the calling thread's network namespace.
 func readOffloads(device string) (offloads, error) {
 	attrs, err := query(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_FEATURES_GET,
-		ethtoolHeader(unix.ETHTOOL_A_FEATURES_HEADER, device))
+		netdev.EthtoolHeader(unix.ETHTOOL_A_FEATURES_HEADER, device))
 	if err != nil {
 		return nil, fmt.Errorf("read the offloads of %s: %w", device, err)
 	}
@@ -128,26 +115,6 @@ func parseBitset(b []byte) (map[string]bool, error) {
 	return set, nil
 }
 
-// readChannels reads the counts of receive queues. They are 0 if the driver does not report them.
-func readChannels(device string) channels {
-	attrs, err := query(unix.ETHTOOL_GENL_NAME, unix.ETHTOOL_MSG_CHANNELS_GET,
-		ethtoolHeader(unix.ETHTOOL_A_CHANNELS_HEADER, device))
-	if err != nil {
-		return channels{}
-	}
-	count := map[uint16]int{}
-	for _, a := range attrs {
-		count[a.Kind] = a.Uint32()
-	}
-	if n := count[unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT]; n > 0 {
-		return channels{rx: n, rxMax: count[unix.ETHTOOL_A_CHANNELS_COMBINED_MAX], combined: true}
-	}
-	return channels{
-		rx:    count[unix.ETHTOOL_A_CHANNELS_RX_COUNT],
-		rxMax: count[unix.ETHTOOL_A_CHANNELS_RX_MAX],
-	}
-}
-
 // readXDPSupport reads what the driver can do with XDP. On kernels before 6.3 that is not known.
 func readXDPSupport(index int) xdpSupport {
 	c, err := netdev.Open(netdev.XDPFamily)
@@ -157,18 +124,4 @@ func readXDPSupport(index int) xdpSupport {
 	defer c.Close()
 	acts, known := c.XDPActs(index)
 	return xdpSupport{known: known, acts: acts}
-}
-
-// readDriver returns the name of the driver, or "" if the device has none.
-func readDriver(device string) string {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return ""
-	}
-	defer unix.Close(fd)
-	info, err := unix.IoctlGetEthtoolDrvinfo(fd, device)
-	if err != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(info.Driver[:])
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+
+	"culvert/internal/host/netdev"
 )
 
 // netif holds the facts of one interface.
@@ -25,7 +27,7 @@ type netif struct {
 	parent string
 	mtu    int
 	cpus   int
-	queues channels
+	queues netdev.Channels
 	// offloads is nil if the driver does not report them.
 	offloads offloads
 	xdp      xdpSupport
@@ -193,12 +195,12 @@ func readInterface(l netlink.Link) (netif, error) {
 	n := netif{
 		name:     a.Name,
 		kind:     l.Type(),
-		driver:   readDriver(a.Name),
+		driver:   netdev.ReadDriver(a.Name),
 		up:       isUp(l),
 		carrier:  hasCarrier(l),
 		mtu:      a.MTU,
 		cpus:     runtime.NumCPU(),
-		queues:   readChannels(a.Name),
+		queues:   netdev.ReadChannels(a.Name),
 		xdp:      readXDPSupport(a.Index),
 		program:  readProgram(a),
 		rpFilter: rpFilter(a.Name),

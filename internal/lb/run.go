@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 		found: make(map[netip.Addr]route), targets: make(map[netip.Addr]*nexthop.Target), failed: make(map[string]string),
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	r.resolver, err = nexthop.New(ctx, resolverOptions(func(err error) { o.Log.Warn("following the routing table", "err", err) }))
+	r.resolver, err = nexthop.New(ctx, resolverOptions(o.Instance, func(err error) { o.Log.Warn("following the routing table", "err", err) }))
 	if err != nil {
 		cancel()
 		return err
@@ -96,8 +96,8 @@ func Run(ctx context.Context, o Options) error {
 	return r.run(ctx)
 }
 
-func resolverOptions(onError func(error)) nexthop.Options {
-	return nexthop.Options{OnError: onError, VLAN: true, Source: true}
+func resolverOptions(inst *datapath.Instance, onError func(error)) nexthop.Options {
+	return nexthop.Options{OnError: onError, VLAN: true, Source: true, Generic: inst.Generic()}
 }
 
 func (r *runner) run(ctx context.Context) error {
@@ -348,7 +348,7 @@ func Resolve(ctx context.Context, inst *datapath.Instance) (missing []netip.Addr
 	if err != nil {
 		return nil, err
 	}
-	found, missing, err := resolveOnce(ctx, &s)
+	found, missing, err := resolveOnce(ctx, inst, &s)
 	if err != nil {
 		return nil, err
 	}
@@ -362,7 +362,7 @@ func Resolve(ctx context.Context, inst *datapath.Instance) (missing []netip.Addr
 	})
 }
 
-func resolveOnce(ctx context.Context, s *State) (found map[netip.Addr]route, missing []netip.Addr, err error) {
+func resolveOnce(ctx context.Context, inst *datapath.Instance, s *State) (found map[netip.Addr]route, missing []netip.Addr, err error) {
 	wanted := make(map[netip.Addr]bool)
 	for _, v := range s.VIPs {
 		for _, b := range v.Backends {
@@ -374,7 +374,7 @@ func resolveOnce(ctx context.Context, s *State) (found map[netip.Addr]route, mis
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resolver, err := nexthop.New(ctx, resolverOptions(nil))
+	resolver, err := nexthop.New(ctx, resolverOptions(inst, nil))
 	if err != nil {
 		return nil, nil, err
 	}

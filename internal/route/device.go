@@ -240,7 +240,7 @@ func (f *feed) askAbility(port int) ability {
 		return ability{}
 	}
 	acts, ok := f.xdp.XDPActs(port)
-	return ability{noXmit: ok && acts&netdev.ActXmit == 0, linearOnly: ok && acts&netdev.ActXmitSG == 0}
+	return ability{noXmit: ok && !f.generic && acts&netdev.ActXmit == 0, linearOnly: ok && acts&netdev.ActXmitSG == 0}
 }
 
 // tickAbilities asks again for all abilities, since the kernel does not notify of changes.

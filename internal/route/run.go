@@ -62,6 +62,9 @@ type Options struct {
 	Status *Status
 	// OnSynced is called once, when the tables have been read for the first time. It may be nil.
 	OnSynced func()
+	// Generic tells that the programs run in generic mode. The kernel sends their frames as the stack does, so that every device
+	// takes them.
+	Generic bool
 	// Turns is the pulse of the loop that keeps the mirror. It may be nil.
 	Turns *pulse.Pulse
 	// dumpAlways makes Run read the tables over and over again, for tests.
@@ -77,6 +80,7 @@ type feed struct {
 	listener, dumper *socket
 	rtnl             *netlink.Handle
 	xdp              *netdev.Client // nil on kernels before 6.3
+	generic          bool
 
 	ribs    [2]*rib
 	mirrors [2]*mirrorTable
@@ -177,7 +181,7 @@ func Run(ctx context.Context, o Options) error {
 
 func newFeed(o Options) (*feed, error) {
 	f := &feed{
-		plane: o.Plane, log: o.Log, logged: map[string]bool{}, status: o.Status, onSynced: o.OnSynced,
+		plane: o.Plane, generic: o.Generic, log: o.Log, logged: map[string]bool{}, status: o.Status, onSynced: o.OnSynced,
 		devices: map[int]device{}, abilities: map[int]ability{}, attached: map[string]bool{},
 		nexthops:  map[uint32]nexthopObject{},
 		neighbors: neigh.Table{}, uses: map[gatewayKey]*gatewayUse{}, connected: map[gatewayKey]*connected{},

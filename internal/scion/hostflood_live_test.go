@@ -51,7 +51,7 @@ func newFloodNet(t *testing.T, limit int) *floodNet {
 	check(t, err)
 	f.plane = scionplane.Of(inst)
 	ctx, stop := context.WithCancel(context.Background())
-	o := resolverOptions()
+	o := resolverOptions(false)
 	o.OnError = func(err error) { t.Error(err) }
 	f.resolver, err = nexthop.New(ctx, o)
 	check(t, err)

@@ -103,7 +103,7 @@ func (f *fastPath) follow(ctx context.Context) (err error) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f.cancel = cancel
 	defer context.AfterFunc(ctx, cancel)()
-	if f.resolver, err = nexthop.New(lasting, resolverOptions()); err != nil {
+	if f.resolver, err = nexthop.New(lasting, resolverOptions(f.generic)); err != nil {
 		return err
 	}
 	return f.slow.guard.follow(lasting, f.gate, f.resolver)
@@ -343,9 +343,9 @@ func (f *fastPath) Close() error {
 }
 
 // resolverOptions report destinations that only the kernel can reach, which differ from those that cannot be resolved.
-func resolverOptions() nexthop.Options {
+func resolverOptions(generic bool) nexthop.Options {
 	errors := &limitedLog{}
-	return nexthop.Options{Kernel: true, OnError: func(err error) { errors.log("Following neighbors", "err", err) }}
+	return nexthop.Options{Kernel: true, Generic: generic, OnError: func(err error) { errors.log("Following neighbors", "err", err) }}
 }
 
 // followLinks loads the key and starts following the far ends of all links.

@@ -38,7 +38,7 @@ func (s Stage) Plan(f stage.File) (stage.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.beside = len(f.Node.Tables) > 1
+	p.beside, p.generic = len(f.Node.Tables) > 1, f.Node.Mode == config.ModeGeneric
 	return p, p.router.apartFrom(f.Node)
 }
 
@@ -59,6 +59,8 @@ type plan struct {
 	file   Table
 	// beside tells whether the file turns other stages on, too.
 	beside bool
+	// generic tells whether the programs run in generic mode.
+	generic bool
 	// interfaces are those that the data plane is to be attached to.
 	interfaces []string
 }

@@ -64,7 +64,7 @@ func (u *unattended) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	found, err := findNeighbors(ctx, links)
+	found, err := findNeighbors(ctx, links, u.generic)
 	if err != nil {
 		return err
 	}
@@ -100,10 +100,10 @@ func (u *unattended) loadKeys(now time.Time) error {
 const neighborWait = 3 * time.Second
 
 // findNeighbors returns the next hops of the far ends of links, as many as answer within neighborWait.
-func findNeighbors(ctx context.Context, links []scionplane.Link) (map[netip.Addr]nexthop.NextHop, error) {
+func findNeighbors(ctx context.Context, links []scionplane.Link, generic bool) (map[netip.Addr]nexthop.NextHop, error) {
 	ctx, cancel := context.WithTimeout(ctx, neighborWait)
 	defer cancel()
-	resolver, err := nexthop.New(ctx, nexthop.Options{})
+	resolver, err := nexthop.New(ctx, nexthop.Options{Generic: generic})
 	if err != nil {
 		return nil, err
 	}

@@ -13,14 +13,18 @@ import (
 )
 
 // Obstacle says why an address has no next hop if the reason is that it is this host's own, or that its device takes no frames
-// that XDP redirects to it. It returns "" if the device does, or if the kernel (before Linux 6.3) cannot say.
-func Obstacle(addr netip.Addr) string {
+// that XDP redirects to it. It returns "" if the device does, or if the kernel (before Linux 6.3) cannot say. generic tells that the
+// programs run in generic mode (Options.Generic).
+func Obstacle(addr netip.Addr, generic bool) string {
 	routes, err := netlink.RouteGet(addr.AsSlice())
 	if err != nil || len(routes) == 0 {
 		return ""
 	}
 	if routes[0].Type == unix.RTN_LOCAL {
 		return fmt.Sprintf("this host has the address %s itself: packets are redirected to other hosts only", addr)
+	}
+	if generic {
+		return ""
 	}
 	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 	if err != nil {

@@ -29,7 +29,7 @@ func (r *Resolver) askDevice(ifIndex int) ability {
 	}
 	acts, ok := r.xdp.XDPActs(ifIndex)
 	return ability{
-		noXmit:     ok && acts&netdev.ActXmit == 0,
+		noXmit:     ok && !r.generic && acts&netdev.ActXmit == 0,
 		linearOnly: ok && acts&netdev.ActXmitSG == 0,
 	}
 }

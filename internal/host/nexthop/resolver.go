@@ -91,6 +91,9 @@ type Options struct {
 	Source bool
 	// Kernel makes the Resolver fill in NextHop.Kernel and NextHop.Via.
 	Kernel bool
+	// Generic is for programs that run in generic mode. The kernel sends their frames as the stack does, so that every device takes
+	// them.
+	Generic bool
 }
 
 // Resolver keeps the next hops of its targets current. One goroutine does all its work. It also calls
@@ -103,6 +106,7 @@ type Resolver struct {
 	vlan     bool
 	source   bool
 	kernel   bool
+	generic  bool
 	messages chan message
 	stopped  chan struct{}
 	resyncs  atomic.Uint64
@@ -157,6 +161,7 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		vlan:      o.VLAN,
 		source:    o.Source,
 		kernel:    o.Kernel,
+		generic:   o.Generic,
 		messages:  make(chan message, 64),
 		stopped:   make(chan struct{}),
 		wake:      make(chan struct{}, 1),

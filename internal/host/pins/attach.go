@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/host/netdev"
 )
 
 // These are the values of Unattached.Why.
@@ -77,16 +79,28 @@ func Attach(prog *ebpf.Program, p *net.Interface, generic bool) (link.Link, erro
 	}
 	l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: p.Index, Flags: flags})
 	switch {
-	case errors.Is(err, unix.EOPNOTSUPP):
-		return nil, fmt.Errorf("attaching to %s: its driver has no native XDP: "+
-			"use generic mode if its speed will do", p.Name)
+	case err == nil:
+		return l, nil
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return nil, fmt.Errorf("attaching to %s: it carries another XDP program: "+
 			"see 'ip link show dev %s'", p.Name, p.Name)
-	case err != nil:
-		return nil, fmt.Errorf("attaching to %s: %w", p.Name, err)
 	}
-	return l, nil
+	return nil, refusal(prog, p, flags, err)
+}
+
+// noNative is a part of the kernel's words for a driver without XDP.
+const noNative = "not support XDP in native mode"
+
+// refusal is the error for a program that was not attached because of err, with the kernel's words and where to look.
+func refusal(prog *ebpf.Program, p *net.Interface, flags link.XDPAttachFlags, err error) error {
+	words := netdev.XDPRefusal(p.Index, prog.FD(), uint32(flags))
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP) && (words == "" || strings.Contains(words, noNative)):
+		return fmt.Errorf("attaching to %s: its driver has no native XDP: use generic mode if its speed will do", p.Name)
+	case words == "":
+		return fmt.Errorf("attaching to %s: %w: see 'culvert doctor -i %[1]s'", p.Name, err)
+	}
+	return fmt.Errorf("attaching to %s: %s (%w): see 'culvert doctor -i %[1]s'", p.Name, words, err)
 }
 
 // AttachPinned is Attach with the link pinned at path, so that the program stays attached.

@@ -153,7 +153,7 @@ func (v *view) backend(b lb.Backend, checked bool) (out Backend, err error) {
 	}
 	out.NextHop, out.Problem = newHop(backend.Hop, v.inst.Here()), problem(backend)
 	if out.Problem == problemHop && v.inst.Here() {
-		out.Obstacle = nexthop.Obstacle(b.Addr)
+		out.Obstacle = nexthop.Obstacle(b.Addr, v.inst.Generic())
 	}
 	if hasSource(backend) && backend.Source.IsValid() {
 		out.Source = backend.Source.String()

@@ -123,7 +123,7 @@ func readOnce(ctx context.Context, inst *datapath.Instance) error {
 	}
 	defer plane.Close()
 	synced := false
-	err = route.Run(ctx, route.Options{Plane: plane, OnSynced: func() { synced = true; cancel() }})
+	err = route.Run(ctx, route.Options{Plane: plane, Generic: inst.Generic(), OnSynced: func() { synced = true; cancel() }})
 	if synced {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	guard := &guardedPlane{Plane: plane, inst: p.inst}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return route.Run(ctx, route.Options{Plane: guard, Log: p.start.Log, Status: statusOf(p.inst), OnSynced: ready, Turns: p.turns})
+		return route.Run(ctx, route.Options{Plane: guard, Generic: p.inst.Generic(), Log: p.start.Log, Status: statusOf(p.inst), OnSynced: ready, Turns: p.turns})
 	})
 	if !p.file.BypassNetfilter {
 		g.Go(func() error { return guard.watch(ctx, p.start.Log) })
