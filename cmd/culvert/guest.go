@@ -48,7 +48,7 @@ func newGuestTestCmd() *cobra.Command {
 			o.Commands, o.Output, o.Progress = args, cmd.OutOrStdout(), cmd.ErrOrStderr()
 			err := guest.Test(cmd.Context(), o)
 			switch {
-			case errors.Is(err, guest.ErrUnknown):
+			case errors.Is(err, guest.ErrUnknown), errors.Is(err, guest.ErrWire):
 				return usage.Error(err)
 			case err != nil:
 				return fmt.Errorf("guest test: %w", err)
@@ -58,6 +58,7 @@ func newGuestTestCmd() *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "use the kernels of lines `LINE,...` (default 6.1,6.12)")
 	cmd.Flags().StringSliceVar(&o.Programs, "program", nil, "add the programs `PROGRAM,...` of this machine, which the tests call, with their libraries")
+	cmd.Flags().StringArrayVar(&o.Wires, "wire", nil, "add a pair of joined cards, the near one a `MODEL[*QUEUES]`: virtio_net, vmxnet3, e1000e")
 	cli.CompleteFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
 	return cmd
 }

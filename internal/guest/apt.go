@@ -129,16 +129,16 @@ func (a apt) refresh(ctx context.Context) error {
 	return os.WriteFile(stamp, nil, 0o644)
 }
 
-// choose returns the package with the cloud kernel of the given release. If release is empty, or Debian does not have
-// it any more, choose returns the newest package of the line, such as "6.1".
-func (a apt) choose(ctx context.Context, line, release string) (kernelPackage, error) {
+// choose returns the package with the kernel of the given release. If release is empty, or Debian does not have
+// it any more, choose returns the newest package of line, such as "6.1", and flavor.
+func (a apt) choose(ctx context.Context, line string, flavor Flavor, release string) (kernelPackage, error) {
 	names, err := a.run(ctx, "", "apt-cache", "pkgnames", "linux-image-"+line+".")
 	if err != nil {
 		return kernelPackage{}, err
 	}
 	var best kernelPackage
 	for name := range strings.Lines(names) {
-		p, ok := parsePackageName(strings.TrimSpace(name))
+		p, ok := parsePackageName(strings.TrimSpace(name), flavor)
 		if ok && p.release == release {
 			best = p
 			break
@@ -148,7 +148,7 @@ func (a apt) choose(ctx context.Context, line, release string) (kernelPackage, e
 		}
 	}
 	if best.release == "" {
-		return best, fmt.Errorf("no cloud kernel of line %s is on the list of Debian's packages", line)
+		return best, fmt.Errorf("no %skernel of line %s is on the list of Debian's packages", flavor, line)
 	}
 	about, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", best.name)
 	if err != nil {
@@ -181,12 +181,12 @@ type kernelPackage struct {
 	name, release, version string
 }
 
-var packageName = regexp.MustCompile(`^linux-image-([0-9].*-cloud-amd64)$`)
+var packageName = regexp.MustCompile(`^linux-image-([0-9]+\.[0-9]+\.[^-]*(?:-[0-9]+)?-((?:cloud-)?)amd64)$`)
 
-// parsePackageName reads the name of a package with a signed cloud kernel. It returns false for all other packages.
-func parsePackageName(name string) (kernelPackage, bool) {
+// parsePackageName reads the name of a package with a signed kernel of the flavor. It returns false for all other packages.
+func parsePackageName(name string, flavor Flavor) (kernelPackage, bool) {
 	m := packageName.FindStringSubmatch(name)
-	if m == nil {
+	if m == nil || Flavor(m[2]) != flavor {
 		return kernelPackage{}, false
 	}
 	return kernelPackage{name: name, release: m[1]}, true

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"culvert/internal/bench/scenario/insn"
+	"culvert/internal/guest/cards"
 )
 
 // Job is the work of a guest, which finds it in its initial file system as /job.json.
@@ -53,6 +54,8 @@ type Machine struct {
 	Job    Job
 	// Files maps paths in the guest to files of the host. They are executable there. culvert itself is always added.
 	Files map[string]string
+	// Wires are pairs of cards, by their numbers (cards.Near, cards.Far). They need a kernel of flavor Standard.
+	Wires []cards.Wire
 	// Memory is in MiB.
 	Memory int
 	// Limit bounds the time from boot to answer.
@@ -70,7 +73,7 @@ func (m Machine) Run(ctx context.Context) (a Answer, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	m.Job.Modules = modules
 	if m.Job.Instructions == nil { // counts should depend on no module that they do not need
-		m.Job.Modules = allModules
+		m.Job.Modules = m.Kernel.modules()
 	}
 	root := dir + "/root.cpio"
 	if err := m.writeRoot(ctx, root); err != nil {
@@ -115,7 +118,7 @@ func (m Machine) writeRoot(ctx context.Context, name string) (err error) {
 		}
 		a.file(to, 0o755, data)
 	}
-	for _, name := range allModules {
+	for _, name := range m.Kernel.modules() {
 		data, err := m.Kernel.module(name)
 		if err != nil {
 			return err

@@ -121,6 +121,9 @@ func loadModules(names ...string) error {
 		if err != nil {
 			return err
 		}
+		if len(module) == 0 { // part of the kernel's image
+			continue
+		}
 		if err := unix.InitModule(module, ""); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("load the module %s: %w", name, err)
 		}

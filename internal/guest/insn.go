@@ -86,7 +86,7 @@ func Instructions(ctx context.Context, o InsnOptions, w io.Writer) error {
 
 // countAll boots each kernel and counts in there.
 func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, error) {
-	kernels, err := findKernels(ctx, o.Lines, baseline, o.Progress)
+	kernels, err := findKernels(ctx, o.Lines, Cloud, baseline, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -148,8 +148,8 @@ func (w *syncWriter) Write(b []byte) (int, error) {
 	return w.to.Write(b)
 }
 
-// findKernels finds a kernel of each line; no lines stand for all. It takes the releases in prefer as far as they exist.
-func findKernels(ctx context.Context, lines []string, prefer []Counts, progress io.Writer) ([]Kernel, error) {
+// findKernels finds a kernel of the flavor for each line; no lines stand for all. It takes the releases in prefer as far as they exist.
+func findKernels(ctx context.Context, lines []string, flavor Flavor, prefer []Counts, progress io.Writer) ([]Kernel, error) {
 	if len(lines) == 0 {
 		lines = Lines
 	}
@@ -164,7 +164,7 @@ func findKernels(ctx context.Context, lines []string, prefer []Counts, progress 
 		if p := find(prefer, line); p != nil {
 			release = p.Release
 		}
-		k, err := FindKernel(ctx, line, release, progress)
+		k, err := FindKernel(ctx, line, flavor, release, progress)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -18,6 +19,7 @@ import (
 	"strings"
 
 	"culvert/internal/bench/scenario/lbrun"
+	"culvert/internal/guest/cards"
 )
 
 // Lines are the lines of kernels that Debian 12 ships, oldest first.
@@ -29,15 +31,41 @@ var modules = []string{"llc", "stp", "bridge", "veth"}
 // testModules are the modules that only tests need: VLAN and VRF devices, classifiers of tc(8).
 var testModules = []string{"garp", "mrp", "8021q", "vrf", "sch_ingress", "cls_bpf"}
 
-// allModules are the modules that the cache holds of each kernel.
+// allModules are the modules of Cloud kernels.
 var allModules = slices.Concat(modules, testModules, lbrun.Modules())
+
+// Flavor is a kind of kernel: Debian builds several of each version. It is a part of the name of a package.
+type Flavor string
+
+const (
+	// Cloud kernels are small, and boot fastest. They lack the drivers of most cards.
+	Cloud Flavor = "cloud-"
+	// Standard kernels are what Debian installs on a machine.
+	Standard Flavor = ""
+)
+
+// modules are the modules that the cache holds of kernels of the flavor, in the order in which they can be loaded.
+func (f Flavor) modules() []string {
+	if f == Standard {
+		return slices.Concat(modules, testModules, cards.Modules)
+	}
+	return allModules
+}
+
+// flavorOf tells the flavor by a release, as in "6.1.0-56-cloud-amd64".
+func flavorOf(release string) Flavor {
+	if strings.Contains(release, "-"+string(Cloud)) {
+		return Cloud
+	}
+	return Standard
+}
 
 // Kernel is a kernel as Debian built it.
 type Kernel struct {
 	// Line is the line of the kernel, such as "6.1". Release is what 'uname -r' prints. Package is the version of the Debian
 	// package.
 	Line, Release, Package string
-	// dir holds the image, "vmlinuz", and the modules.
+	// dir holds the image, "vmlinuz", and the modules. The file of a module that is part of the image is empty.
 	dir string
 }
 
@@ -51,9 +79,9 @@ func CacheDir() (string, error) {
 }
 
 // FindKernel returns the kernel of the given release. If release is empty, or Debian does not have it any more, it returns
-// the newest kernel of the line. It downloads what is not in the cache. If Debian cannot be asked, it returns the newest
-// kernel of the line in the cache and says so on progress.
-func FindKernel(ctx context.Context, line, release string, progress io.Writer) (Kernel, error) {
+// the newest kernel of line and flavor. It downloads what is not in the cache. If Debian cannot be asked, it returns the newest
+// such kernel in the cache and says so on progress.
+func FindKernel(ctx context.Context, line string, flavor Flavor, release string, progress io.Writer) (Kernel, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return Kernel{}, err
@@ -67,10 +95,10 @@ func FindKernel(ctx context.Context, line, release string, progress io.Writer) (
 	}
 	var wanted kernelPackage
 	if err = a.refresh(ctx); err == nil {
-		wanted, err = a.choose(ctx, line, release)
+		wanted, err = a.choose(ctx, line, flavor, release)
 	}
 	if err != nil {
-		if k, ok := newestCached(cache, line); ok && ctx.Err() == nil {
+		if k, ok := newestCached(cache, line, flavor); ok && ctx.Err() == nil {
 			fmt.Fprintf(progress, "%v: going on with %s from the cache\n", err, k.Release)
 			return k, nil
 		}
@@ -93,7 +121,7 @@ func openKernel(line, dir string) (Kernel, error) {
 	if err != nil {
 		return Kernel{}, err
 	}
-	for _, m := range allModules { // an earlier version of culvert cached fewer
+	for _, m := range flavorOf(filepath.Base(dir)).modules() { // an earlier version of culvert cached fewer
 		if _, err := os.Stat(filepath.Join(dir, m+".ko")); err != nil {
 			return Kernel{}, err
 		}
@@ -101,15 +129,15 @@ func openKernel(line, dir string) (Kernel, error) {
 	return Kernel{Line: line, Release: filepath.Base(dir), Package: strings.TrimSpace(string(version)), dir: dir}, nil
 }
 
-// newestCached finds the newest kernel of a line in the cache.
-func newestCached(cache, line string) (best Kernel, found bool) {
+// newestCached finds the newest kernel of line and flavor in the cache.
+func newestCached(cache, line string, flavor Flavor) (best Kernel, found bool) {
 	dirs, err := filepath.Glob(filepath.Join(cache, line+".*"))
 	if err != nil {
 		return best, false
 	}
 	for _, dir := range dirs {
 		k, err := openKernel(line, dir)
-		if err == nil && (!found || compareReleases(k.Release, best.Release) > 0) {
+		if err == nil && flavorOf(k.Release) == flavor && (!found || compareReleases(k.Release, best.Release) > 0) {
 			best, found = k, true
 		}
 	}
@@ -144,12 +172,18 @@ func fetchKernel(ctx context.Context, a apt, p kernelPackage, dir string) (err e
 	return os.Rename(unpacked, dir)
 }
 
-// unpackKernel extracts the image and the modules from a package into dir. It decompresses modules where needed.
+// unpackKernel extracts the image and the modules from a package into dir. It decompresses modules where needed, and writes an
+// empty file for a module that is part of the image.
 func unpackKernel(ctx context.Context, deb, release, dir string) error {
-	wanted := map[string]string{"boot/vmlinuz-" + release: "vmlinuz"}
-	for _, m := range allModules {
+	const builtin = "modules.builtin"
+	wanted := map[string]string{"boot/vmlinuz-" + release: "vmlinuz", builtin: builtin}
+	for _, m := range flavorOf(release).modules() {
 		wanted[m+".ko"] = m + ".ko"
 		wanted[m+".ko.xz"] = m + ".ko"
+	}
+	missing := map[string]bool{}
+	for _, to := range wanted {
+		missing[to] = true
 	}
 	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", deb)
 	out, err := cmd.StdoutPipe()
@@ -159,12 +193,14 @@ func unpackKernel(ctx context.Context, deb, release, dir string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	missing := 1 + len(allModules)
 	files := tar.NewReader(out)
-	for missing > 0 {
+	for {
 		h, err := files.Next()
+		if err == io.EOF {
+			break
+		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("the package lacks %d of the files needed: %w", missing, err), cmd.Wait())
+			return errors.Join(err, cmd.Wait())
 		}
 		name := strings.TrimPrefix(h.Name, "./")
 		to, ok := wanted[name]
@@ -184,12 +220,35 @@ func unpackKernel(ctx context.Context, deb, release, dir string) error {
 		if err != nil {
 			return errors.Join(err, cmd.Process.Kill(), ignoreExit(cmd.Wait()))
 		}
-		missing--
+		delete(missing, to)
 	}
-	if _, err := io.Copy(io.Discard, out); err != nil {
-		return errors.Join(err, ignoreExit(cmd.Wait()))
+	if err := cmd.Wait(); err != nil {
+		return err
 	}
-	return cmd.Wait()
+	return markBuiltin(filepath.Join(dir, builtin), missing)
+}
+
+// markBuiltin writes an empty file for each missing module that the list has of those in the image. It returns an error for what is
+// missing then.
+func markBuiltin(list string, missing map[string]bool) error {
+	text, err := os.ReadFile(list)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		name := path.Base(strings.TrimSpace(line))
+		if !missing[name] {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(list), name), nil, 0o644); err != nil {
+			return err
+		}
+		delete(missing, name)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("the package lacks files that are needed: %s", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+	}
+	return nil
 }
 
 // unxz decompresses data with xz(1), which every system with dpkg has.
@@ -207,6 +266,9 @@ func ignoreExit(err error) error {
 	}
 	return err
 }
+
+// modules are the modules that the cache holds of the kernel, in the order in which they can be loaded.
+func (k Kernel) modules() []string { return flavorOf(k.Release).modules() }
 
 // image is the path of the kernel's image.
 func (k Kernel) image() string { return filepath.Join(k.dir, "vmlinuz") }

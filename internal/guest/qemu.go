@@ -13,9 +13,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"culvert/internal/guest/cards"
 )
 
 const qemu = "qemu-system-x86_64"
@@ -32,16 +35,20 @@ const commandLine = "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations
 	" -- guest init"
 
 // arguments are those of QEMU. Nothing that differs from run to run reaches the guest: its clock counts instructions from a
-// fixed date, random numbers have a fixed seed, and there is neither disk nor network.
+// fixed date, random numbers have a fixed seed, and there is neither disk nor network. A guest with cards has a clock of its own, and two
+// CPUs: with one clock for both, the emulator does not get Linux 6.1 to start the second one.
 func (m Machine) arguments(dir, root string) []string {
-	return []string{
-		"-machine", "pc-i440fx-7.2", "-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", processor, "-smp", "1",
-		"-m", fmt.Sprint(m.Memory), "-seed", "1", "-rtc", "base=2026-01-01,clock=vm",
+	clock := []string{"-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1"}
+	if len(m.Wires) > 0 {
+		clock = []string{"-accel", "tcg,thread=multi", "-smp", "2"}
+	}
+	return slices.Concat([]string{
+		"-machine", "pc-i440fx-7.2", "-cpu", processor, "-m", fmt.Sprint(m.Memory), "-seed", "1", "-rtc", "base=2026-01-01,clock=vm",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", m.Kernel.image(), "-initrd", root, "-append", commandLine,
 		"-serial", "file:" + filepath.Join(dir, "console"),
 		"-chardev", "stdio,id=answer,signal=off", "-serial", "chardev:answer",
-	}
+	}, clock, cards.Arguments(m.Wires))
 }
 
 // boot runs QEMU until the guest has answered.
@@ -57,6 +64,13 @@ func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err erro
 	// ends, so this goroutine keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if cards.NeedSpace(m.Wires) {
+		leave, err := cards.Space(m.Wires)
+		if err != nil {
+			return a, err
+		}
+		defer leave()
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

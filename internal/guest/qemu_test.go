@@ -21,8 +21,8 @@ func fakeMachine(t *testing.T, script string) (m Machine, progress, output *byte
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	progress, output = &bytes.Buffer{}, &bytes.Buffer{}
-	k := Kernel{Line: "6.1", Release: "6.1-test", Package: "1", dir: t.TempDir()}
-	for _, name := range allModules {
+	k := Kernel{Line: "6.1", Release: "6.1-cloud-test", Package: "1", dir: t.TempDir()}
+	for _, name := range k.modules() {
 		if err := os.WriteFile(filepath.Join(k.dir, name+".ko"), []byte(name), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ echo 'answer {"failed":["x"]}'; exec sleep 600`)
 
 func TestGuestFails(t *testing.T) {
 	for script, want := range map[string]string{
-		`echo 'answer {"error":"no room"}'`: "guest with Linux 6.1-test (1): no room",
+		`echo 'answer {"error":"no room"}'`: "guest with Linux 6.1-cloud-test (1): no room",
 		`echo oops >&2; exit 3`:             "ended without an answer: exit status 3; its console's last lines: oops",
 		`echo 'answer {'`:                   "read its answer",
 	} {

@@ -4,6 +4,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"culvert/internal/guest/cards"
 )
 
 // TestOptions are the options of Test.
@@ -21,6 +24,9 @@ type TestOptions struct {
 	Commands []string
 	// Programs are names of the host's programs that the tests call. The guest has them in /bin.
 	Programs []string
+	// Wires are pairs of cards of the guest (cards.Parse). With any, the kernels are those that Debian installs on a machine,
+	// and the guest has two CPUs.
+	Wires []string
 	// Output receives the output of the tests, and for each program a last line in the manner of 'go test'.
 	Output io.Writer
 	// Progress receives a line for each step.
@@ -29,7 +35,15 @@ type TestOptions struct {
 
 // Test runs test programs on each kernel. It fails if a test program fails.
 func Test(ctx context.Context, o TestOptions) error {
-	kernels, err := findKernels(ctx, o.Lines, nil, o.Progress)
+	wires, err := parseWires(o.Wires)
+	if err != nil {
+		return err
+	}
+	flavor := Cloud
+	if len(wires) > 0 {
+		flavor = Standard
+	}
+	kernels, err := findKernels(ctx, o.Lines, flavor, nil, o.Progress)
 	if err != nil {
 		return err
 	}
@@ -57,6 +71,7 @@ func Test(ctx context.Context, o TestOptions) error {
 			Kernel:   k,
 			Job:      Job{Commands: commands},
 			Files:    files,
+			Wires:    wires,
 			Memory:   3072,
 			Limit:    time.Duration(len(commands)) * 30 * time.Minute, // long enough for a busy machine
 			Progress: o.Progress,
@@ -80,6 +95,21 @@ func Test(ctx context.Context, o TestOptions) error {
 		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
 	}
 	return nil
+}
+
+// ErrWire marks a wire that cards.Parse refuses.
+var ErrWire = errors.New("wire")
+
+// parseWires reads wires.
+func parseWires(texts []string) (wires []cards.Wire, err error) {
+	for _, text := range texts {
+		w, err := cards.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrWire, err)
+		}
+		wires = append(wires, w)
+	}
+	return wires, nil
 }
 
 // programFiles finds programs of the host by name. It returns their paths, by their path in a guest.
