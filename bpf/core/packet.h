@@ -44,10 +44,10 @@ enum no_fwd_reason {
 
 /* The new destination of a packet: rewrite.h. */
 struct rewrite {
-	struct ip_addr addr;
 	__be16 port;
 	bool on;
-} __attribute__((aligned(8))); /* the verifier refuses unaligned accesses to the stack */
+	struct ip_addr addr;
+};
 
 /* The result of parse(), and what stages leave to later stages and to the verdict. */
 struct packet {
@@ -85,6 +85,12 @@ struct packet {
 	struct rewrite rewrite;
 #endif
 };
+
+#if MAY_REWRITE
+/* The verifier refuses unaligned accesses to the stack. */
+_Static_assert(__builtin_offsetof(struct packet, rewrite.addr) % 8 == 0,
+	       "addr is copied by 8 bytes");
+#endif
 
 /* Whether the source of a frame is a group address (IEEE 802.3, 3.2.3), to which no answer may go. */
 static __always_inline bool from_group(const void *data)

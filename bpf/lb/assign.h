@@ -35,6 +35,7 @@ struct lb_packet {
 	__u8 sent; /* it has been sent */
 	__u32 mtu; /* if the packet does not fit: the longest IP packet that would, bytes */
 	__be32 id; /* identification of the datagram, for a fragment */
+	__u32 seen; /* for lb_assign: the upper half of what lb_flow_lookup has found; the lower half is backend */
 };
 
 /* Where the packet's IP header is. The verifier needs a constant offset. */
@@ -208,11 +209,16 @@ static __always_inline bool lb_syn_retry(const struct lb_packet *p, __u16 time, 
  * Assigns a backend to the first packet of a flow, or another backend to a flow that the table has. was is the result
  * of lb_flow_lookup, 0 for a new flow. gone says that the flow's backend has gone.
  */
-static __noinline int lb_assign(struct lb_packet *p, __u64 was, bool gone)
+__noinline int lb_assign(struct lb_packet *p, __u64 was, int gone)
 {
-	bool syn = p->proto == IPPROTO_TCP && (p->tcp & (LB_TCP_SYN | LB_TCP_ACK)) == LB_TCP_SYN;
-	__u32 id = lb_ring_lookup(&p->flow, p->vip_flags, p->proto), has;
+	__u32 id, has;
+	bool syn;
 
+	if (!lb_on || !p)
+		return REASON_NONE -
+		       1; /* otherwise clang knows that no result is negative, and the verifier does not */
+	syn = p->proto == IPPROTO_TCP && (p->tcp & (LB_TCP_SYN | LB_TCP_ACK)) == LB_TCP_SYN;
+	id = lb_ring_lookup(&p->flow, p->vip_flags, p->proto);
 	if (!id || !lb_backend_valid(id, 0)) {
 		lb_event(p->flow.vip, LB_EVENT_EMPTY);
 		return PASS_LB_EMPTY;

@@ -55,9 +55,24 @@ static __always_inline enum lb_fast lb_fast_flow(const struct packet *pkt, struc
 	return LB_FAST_FLOW;
 }
 
+/* What lb_fast returns in the place of a reason if the packet needs a backend. */
+enum lb_fast_result {
+	LB_FAST_GONE = REASON_NONE - 1, /* the flow's backend has gone */
+	LB_FAST_ASSIGN = REASON_NONE,
+};
+
+/* Leaves it to the caller to assign a backend, because a chain of calls has 512 bytes of stack in all. */
+static __always_inline int lb_fast_assign(struct lb_packet *p, __u64 found,
+					  enum lb_fast_result result)
+{
+	p->backend = found;
+	p->seen = found >> 32;
+	return result;
+}
+
 /*
- * Sends a packet of a known flow to its backend and sets p->sent, if the packet fits. Otherwise it assigns the backend
- * and returns the reason, as lb_flow_assign does.
+ * Sends a packet of a known flow to its backend and sets p->sent, if the packet fits. Otherwise it returns the reason,
+ * or says that lb_fast_assigned finds the backend.
  */
 __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 {
@@ -71,13 +86,13 @@ __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 	found = lb_flow_lookup_fast(&p->flow);
 	time = found >> 32;
 	if (!found)
-		return lb_assign(p, 0, false);
+		return LB_FAST_ASSIGN;
 	now = lb_time();
 	if (lb_flow_expired(p, time, now))
-		return lb_assign(p, found, false);
+		return lb_fast_assign(p, found, LB_FAST_ASSIGN);
 	latch = lb_backend_lookup(found);
 	if (!latch)
-		return lb_assign(p, found, true);
+		return lb_fast_assign(p, found, LB_FAST_GONE);
 	if (p->ip == 4 && p->l3 == ETH_HLEN && lb_plain(latch, found, p->ip_len, &plain)) {
 		lb_flow_seen(p, found, now);
 		if (!lb_send_plain(ctx, p, &plain))
@@ -88,9 +103,9 @@ __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 
 		if (!lb_backend_read(latch, found, &backend) ||
 		    !lb_flow_sticky(&backend, p->vip_flags))
-			return lb_assign(p, found, true);
+			return lb_fast_assign(p, found, LB_FAST_GONE);
 		if (lb_syn_retry(p, time, now, backend.flags))
-			return lb_assign(p, found, false);
+			return lb_fast_assign(p, found, LB_FAST_ASSIGN);
 		lb_flow_seen(p, found, now);
 		if (!backend.hop.port || p->ip_len + lb_overhead(&backend) > backend.hop.mtu ||
 		    !lb_send(ctx, p, &backend))
@@ -100,6 +115,12 @@ __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 	lb_count(p, FWD_LB_FLOW);
 	p->sent = true;
 	return FWD_LB_FLOW;
+}
+
+/* Assigns the backend of a packet for which lb_fast has returned result. */
+static __always_inline int lb_fast_assigned(struct lb_packet *p, int result)
+{
+	return lb_assign(p, p->backend | (__u64)p->seen << 32, result == LB_FAST_GONE);
 }
 
 #endif

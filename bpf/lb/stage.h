@@ -188,6 +188,8 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 				return FWD_LB_FLOW;
 			}
 			if (reason <= REASON_NONE)
+				reason = lb_fast_assigned(&p, reason);
+			if (reason <= REASON_NONE)
 				return DROP_LB_NEXT_HOP; /* never, as below */
 			break;
 		default:

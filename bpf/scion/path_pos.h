@@ -48,50 +48,87 @@ struct {
 	__type(value, struct path_pos);
 } path_positions SEC(".maps");
 
+/* What the fields of a meta header say: the current info and hop field, and the lengths of the segments in hops. */
+struct path_meta {
+	__u32 inf, hf, seg0, seg1, seg2;
+};
+
+static __always_inline struct path_meta path_meta(__u32 word)
+{
+	struct path_meta m = {
+		.inf = word >> 30,
+		.hf = word >> 24 & 0x3f,
+		.seg0 = word >> 12 & 0x3f,
+		.seg1 = word >> 6 & 0x3f,
+		.seg2 = word & 0x3f,
+	};
+
+	return m;
+}
+
+/* The info field that a hop field belongs to. */
+static __always_inline __u32 path_inf_of(const struct path_meta *m, __u32 hf)
+{
+	return (hf >= m->seg0) + (hf >= m->seg0 + m->seg1);
+}
+
+static __always_inline __u32 path_pos_flags(const struct path_meta m)
+{
+	__u32 num_hops = m.seg0 + m.seg1 + m.seg2;
+	__u32 last_inf = (m.hf > m.seg0) + (m.hf > m.seg0 + m.seg1);
+	__u32 flags = 0;
+
+	if (m.hf >= num_hops || m.inf >= !!m.seg0 + !!m.seg1 + !!m.seg2)
+		flags |= PATH_POS_OUTSIDE;
+	if (m.inf != path_inf_of(&m, m.hf))
+		flags |= PATH_POS_WRONG_INFO;
+	if (m.seg0 == 1 || m.seg1 == 1 || m.seg2 == 1)
+		flags |= PATH_POS_LONE_HOP;
+	if (!m.seg1 || m.seg2)
+		flags |= PATH_POS_NO_PEERING;
+	if (m.hf + 1 == m.seg0 || m.hf == m.seg0)
+		flags |= PATH_POS_AT_PEERING;
+	if (!m.hf)
+		flags |= PATH_POS_FIRST;
+	if (m.hf + 1 == num_hops)
+		flags |= PATH_POS_LAST;
+	if (m.hf + 1 < num_hops && m.inf != path_inf_of(&m, m.hf + 1))
+		flags |= PATH_POS_SWITCH;
+	if (m.hf && m.inf && m.inf - 1 == last_inf)
+		flags |= PATH_POS_SWITCHED;
+	return flags;
+}
+
+static __always_inline void path_pos_places(struct path_pos *at, __be32 meta,
+					    const struct path_meta m)
+{
+	__u32 head = SCION_META_LEN + SCION_INFO_LEN * (!!m.seg0 + !!m.seg1 + !!m.seg2);
+	__u32 num_hops = m.seg0 + m.seg1 + m.seg2;
+
+	at->meta = meta;
+	at->next = (meta & bpf_htonl(0x3ffff)) |
+		   bpf_htonl(path_inf_of(&m, m.hf + 1) << 30 | (m.hf + 1) << 24);
+	at->info_off = SCION_META_LEN + SCION_INFO_LEN * m.inf;
+	at->hop_off = head + SCION_HOP_LEN * m.hf;
+	at->len = head + SCION_HOP_LEN * num_hops;
+	if ((!m.seg0 && (m.seg1 || m.seg2)) || (!m.seg1 && m.seg2) || num_hops > SCION_MAX_HOPS)
+		at->len = PATH_POS_MALFORMED;
+}
+
 /*
  * Works out a position (scion.Base DecodeFromBytes, IncPath; router determinePeer). It is global, so that the verifier
  * checks it once, and not in each state of its callers. Returns 0.
  */
 __noinline int path_pos_fill(struct path_pos *at, __be32 meta)
 {
-	__u32 word = bpf_ntohl(meta);
-	__u32 inf = word >> 30, hf = word >> 24 & 0x3f;
-	__u32 seg0 = word >> 12 & 0x3f, seg1 = word >> 6 & 0x3f, seg2 = word & 0x3f;
-	__u32 num_inf = !!seg0 + !!seg1 + !!seg2;
-	__u32 num_hops = seg0 + seg1 + seg2;
-	__u32 hf_inf = (hf >= seg0) + (hf >= seg0 + seg1);
-	__u32 next_inf = (hf + 1 >= seg0) + (hf + 1 >= seg0 + seg1);
-	__u32 last_inf = (hf > seg0) + (hf > seg0 + seg1);
-	__u32 flags = 0;
+	struct path_meta m = path_meta(bpf_ntohl(meta));
 
 	if (!at)
 		return 0;
-	if (hf >= num_hops || inf >= num_inf)
-		flags |= PATH_POS_OUTSIDE;
-	if (inf != hf_inf)
-		flags |= PATH_POS_WRONG_INFO;
-	if (seg0 == 1 || seg1 == 1 || seg2 == 1)
-		flags |= PATH_POS_LONE_HOP;
-	if (!seg1 || seg2)
-		flags |= PATH_POS_NO_PEERING;
-	if (hf + 1 == seg0 || hf == seg0)
-		flags |= PATH_POS_AT_PEERING;
-	if (!hf)
-		flags |= PATH_POS_FIRST;
-	if (hf + 1 == num_hops)
-		flags |= PATH_POS_LAST;
-	if (hf + 1 < num_hops && inf != next_inf)
-		flags |= PATH_POS_SWITCH;
-	if (hf && inf && inf - 1 == last_inf)
-		flags |= PATH_POS_SWITCHED;
-	at->meta = meta;
-	at->next = (meta & bpf_htonl(0x3ffff)) | bpf_htonl(next_inf << 30 | (hf + 1) << 24);
-	at->flags = flags;
-	at->info_off = SCION_META_LEN + SCION_INFO_LEN * inf;
-	at->hop_off = SCION_META_LEN + SCION_INFO_LEN * num_inf + SCION_HOP_LEN * hf;
-	at->len = SCION_META_LEN + SCION_INFO_LEN * num_inf + SCION_HOP_LEN * num_hops;
-	if ((!seg0 && (seg1 || seg2)) || (!seg1 && seg2) || num_hops > SCION_MAX_HOPS)
-		at->len = PATH_POS_MALFORMED;
+	at->flags = path_pos_flags(m);
+	/* What the first half knows of the second segment is worked out again, because there is no stack left to keep it. */
+	barrier_var(m.seg1);
+	path_pos_places(at, meta, m);
 	return 0;
 }
 

@@ -22,7 +22,7 @@ of the memory accesses that the architectures allow. The accesses are read from 
 var litmusObjects embed.FS
 
 // litmusAccesses returns, in the order of the code, the accesses of a function to the memory that its argument points to, and
-// its fences: R is a load, W a store, U a compare-and-exchange. F is a fence: an exchange of a word on the stack.
+// its fences: R is a load, W a store, U a compare-and-exchange. F is a fence: an atomic OR to a word on the stack.
 func litmusAccesses(t *testing.T, arch, function string) []string {
 	t.Helper()
 	b, err := litmusObjects.ReadFile("litmus_" + arch + "_bpfel_test.o")
@@ -59,7 +59,7 @@ func litmusAccesses(t *testing.T, arch, function string) []string {
 		case op.Class().IsLoad():
 			note("R", ins.Src)
 			shared[ins.Dst], stack[ins.Dst] = false, false
-		case op.Class().IsStore() && op.Mode() == asm.AtomicMode && op.AtomicOp() == asm.Xchg:
+		case op.Class().IsStore() && op.Mode() == asm.AtomicMode && op.AtomicOp() == asm.FetchOr:
 			note("X", ins.Dst)
 		case op.Class().IsStore() && op.Mode() == asm.AtomicMode && op.AtomicOp() == asm.CmpXchg:
 			note("U", ins.Dst)
