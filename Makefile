@@ -20,22 +20,37 @@ VERSION ?= $(shell cat VERSION)
 # The revision that is built, "" for sources that are in no repository.
 REVISION = $(shell git ls-files --error-unmatch VERSION >/dev/null 2>&1 && git describe --always --exclude='*' --abbrev=12 --dirty=' modified')
 
+LDFLAGS = -ldflags "-X culvert/internal/version.tag=$(VERSION) -X 'culvert/internal/version.stamp=$(REVISION)'"
+
+# Of the package and of what 'make dist' lays out: amd64 or arm64.
+ARCH ?= $(shell $(GO) env GOHOSTARCH)
+
+# The binary for ARCH, and the target that builds it.
+binary_amd64 = bin/culvert
+binary_arm64 = bin/culvert-arm64
+build_arm64  = build-arm64
+binary       = $(or $(binary_$(ARCH)),$(error ARCH is $(ARCH): give amd64 or arm64))
+
 # Instructions per packet, as they were last found to be right.
-BASELINE = internal/guest/testdata/baseline.json
+BASELINE       = internal/guest/testdata/baseline.json
+BASELINE_ARM64 = internal/guest/testdata/baseline-arm64.json
 
 go_files = git ls-files -co --exclude-standard -- '*.go'
 c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help deps deps-guest deps-deb deps-browser build generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
-	test-vlan test-drivers test-deb test-web bench-insn baseline fuzz demo dist deb clean
+.PHONY: help deps deps-guest deps-arm64 deps-deb deps-browser build build-arm64 generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
+	test-arm64 test-vlan test-drivers test-deb test-web bench-insn bench-insn-arm64 baseline baseline-arm64 fuzz demo dist deb clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
 
 build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
-	$(GO) build -ldflags "-X culvert/internal/version.tag=$(VERSION) -X 'culvert/internal/version.stamp=$(REVISION)'" -o bin/culvert ./cmd/culvert
+	$(GO) build $(LDFLAGS) -o bin/culvert ./cmd/culvert
+
+build-arm64: ## build bin/culvert-arm64 for machines with arm64, on any machine
+	GOARCH=arm64 $(GO) build $(LDFLAGS) -o bin/culvert-arm64 ./cmd/culvert
 
 demo: deps build peers ## show it: a network of three ASes through culvert, and the speed beside the reference
 	@scripts/as-root.sh scripts/demo.sh
@@ -62,6 +77,9 @@ test-web: deps-browser build peers ## run the tests of the page to look at, in C
 test-kernels: deps-guest build ## run the packet tests on Debian's kernels (6.1 and 6.12), in QEMU
 	@scripts/test-kernels.sh
 
+test-arm64: deps-arm64 build build-arm64 ## run packet tests on Debian's kernels for arm64, in QEMU; SUITES="lbplane" for some
+	@ARCH=arm64 scripts/test-kernels.sh $(SUITES)
+
 test-vlan: deps-guest build ## run the tests with VLAN and VRF devices on Debian's kernels, in QEMU: others may lack them
 	@scripts/test-kernels.sh routejudge nexthop
 
@@ -81,6 +99,12 @@ bench-insn: deps-guest build ## count instructions per packet on Debian's kernel
 
 baseline: deps-guest build ## count them with the newest kernels, for a new baseline
 	bin/culvert bench insn --write-baseline $(BASELINE)
+
+bench-insn-arm64: deps-arm64 build build-arm64 ## the same on arm64, against a baseline of its own; CI does not run it
+	bin/culvert bench insn --arch arm64 --baseline $(BASELINE_ARM64)
+
+baseline-arm64: deps-arm64 build build-arm64 ## count them on arm64 for a new baseline
+	bin/culvert bench insn --arch arm64 --write-baseline $(BASELINE_ARM64)
 
 fuzz: ## run all fuzz targets side by side for FUZZTIME (60s); TARGETS="FuzzRoute" for some of them
 	@FUZZTIME=$(FUZZTIME) TARGETS="$(TARGETS)" scripts/fuzz.sh
@@ -112,11 +136,11 @@ lint: ## check format, vet, staticcheck, licence lines, file lengths, tests name
 peers: build ## build what the lab compares with: the reference router and its control services
 	bin/culvert lab build
 
-dist: build ## lay out binary, man pages, completions and systemd units in out/dist
-	scripts/dist.sh out/dist
+dist: build $(build_$(ARCH)) ## lay out binary, man pages, completions and systemd units in out/dist; ARCH=arm64 for that
+	BINARY=$(binary) scripts/dist.sh out/dist
 
-deb: build ## build the Debian package and its SBOM in out/deb
-	@scripts/deb.sh $(VERSION)
+deb: build $(build_$(ARCH)) ## build the Debian package and its SBOM in out/deb; ARCH=arm64 for that architecture
+	@ARCH=$(ARCH) BINARY=$(binary) scripts/deb.sh $(VERSION)
 
 deps: ## install the Debian packages that tests and demo need; nothing when all are there
 	@scripts/deps.sh
@@ -126,6 +150,9 @@ deps-deb: ## the same for the test of the Debian package
 
 deps-browser: ## the same for the tests of the page in a browser
 	@scripts/deps.sh browser
+
+deps-arm64: deps-guest ## the same for guests with arm64
+	@scripts/deps.sh arm64
 
 deps-guest: ## the same for what runs in QEMU
 	@scripts/deps.sh guest

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the Debian package of bin/culvert for amd64, out/deb/culvert_VERSION_amd64.deb, and beside it the list of what is in the
-# binary: culvert_VERSION_amd64.cdx.json (CycloneDX). SOURCE_DATE_EPOCH is the time of the commit, not of the build.
+# Builds the Debian package of BINARY (bin/culvert) for ARCH (amd64), out/deb/culvert_VERSION_ARCH.deb, and beside it the list of
+# what is in the binary: culvert_VERSION_ARCH.cdx.json (CycloneDX). SOURCE_DATE_EPOCH is the time of the commit, not of the build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-export VERSION=${1:?usage: deb.sh VERSION}
-readonly root=out/deb/root name=out/deb/culvert_${VERSION}_amd64
+export VERSION=${1:?usage: deb.sh VERSION} ARCH=${ARCH:-amd64} BINARY=${BINARY:-bin/culvert}
+readonly root=out/deb/root name=out/deb/culvert_${VERSION}_$ARCH
 readonly doc=$root/usr/share/doc/culvert
 
 # The programs are pinned by a go.mod of their own, which the product does not depend on.
@@ -14,6 +14,11 @@ tool() {
   go tool -modfile=tools/go.mod "$@"
 }
 
+is=$(go version -m "$BINARY" | sed -n 's/.*GOARCH=//p')
+[[ $is == "$ARCH" ]] || {
+  echo "$BINARY is for $is, and the package would be for $ARCH: make deb ARCH=$ARCH" >&2
+  exit 1
+}
 built=$(bin/culvert version -j | sed 's/^{"version":"\([^"]*\)".*/\1/')
 [[ $built == "$VERSION" ]] || {
   echo "bin/culvert is $built, and the package would be $VERSION: make deb VERSION=$VERSION" >&2
@@ -25,7 +30,7 @@ export SOURCE_DATE_EPOCH
 # third_party prints the licences of the modules that are linked into the binary, as these demand.
 third_party() {
   local module version dir file
-  go version -m bin/culvert | awk '$1 == "dep" { print $2, $3 }' | while read -r module version; do
+  go version -m "$BINARY" | awk '$1 == "dep" { print $2, $3 }' | while read -r module version; do
     dir=$(go list -m -f '{{.Dir}}' "$module")
     for file in "$dir"/{LICENSE,LICENCE,COPYING,NOTICE}*; do
       [[ ! -f $file ]] || printf '== %s %s: %s\n\n%s\n\n' "$module" "$version" "${file##*/}" "$(<"$file")"
@@ -54,6 +59,6 @@ quietly() {
 }
 
 rm -f "$name".*
-quietly tool cyclonedx-gomod bin -json -std -noserial -version "$VERSION" -output "$name.cdx.json" bin/culvert
+quietly tool cyclonedx-gomod bin -json -std -noserial -version "$VERSION" -output "$name.cdx.json" "$BINARY"
 quietly tool nfpm package --config dist/deb/nfpm.yaml --packager deb --target "$name.deb"
 ls -l "$name".*

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what the build, the tests and the demo need on Debian 12, or with the argument `guest` what
-# runs culvert in QEMU, with `deb` what tests the Debian package, with `browser` what tests the page to look at. Does nothing when nothing is missing; asks for root through sudo only when
+# runs culvert in QEMU, with `arm64` the emulator of that, with `deb` what tests the Debian package, with `browser` what tests the page to look at. Does nothing when nothing is missing; asks for root through sudo only when
 # something is.
 set -euo pipefail
 
@@ -50,6 +50,11 @@ declare -A wanted_by_guest=(
   [nftables]=nft                         # the same
   [debian-archive-keyring]=/usr/share/keyrings/debian-archive-keyring.gpg
   [ca-certificates]=/etc/ssl/certs/ca-certificates.crt
+)
+
+# Guests with arm64 besides.
+declare -A wanted_by_arm64=(
+  [qemu-system-arm]=qemu-system-aarch64
 )
 
 # The Debian package is tested in a container.
@@ -147,6 +152,10 @@ main() {
     wanted=()
     for p in "${!wanted_by_guest[@]}"; do wanted[$p]=${wanted_by_guest[$p]}; done
     ;;
+  arm64)
+    wanted=()
+    for p in "${!wanted_by_arm64[@]}"; do wanted[$p]=${wanted_by_arm64[$p]}; done
+    ;;
   deb)
     wanted=()
     for p in "${!wanted_by_deb[@]}"; do wanted[$p]=${wanted_by_deb[$p]}; done
@@ -155,7 +164,7 @@ main() {
     wanted=()
     for p in "${!wanted_by_browser[@]}"; do wanted[$p]=${wanted_by_browser[$p]}; done
     ;;
-  *) die "usage: deps.sh [guest|deb|browser]" ;;
+  *) die "usage: deps.sh [guest|arm64|deb|browser]" ;;
   esac
   check_go
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Lays out below DIR/usr what a package or an administrator installs: `cp -r DIR/usr /`.
+# Lays out below DIR/usr what a package or an administrator installs: `cp -r DIR/usr /`. BINARY is the binary to install;
+# bin/culvert, which this machine can run, writes man pages and completions.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,7 +9,7 @@ readonly dir=${1:?usage: dist.sh DIR}
 readonly share=$dir/usr/share
 
 rm -rf "$dir"
-install -D -m 755 bin/culvert "$dir/usr/bin/culvert"
+install -D -m 755 "${BINARY:-bin/culvert}" "$dir/usr/bin/culvert"
 install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
 install -D -m 644 dist/culvert.sysusers "$dir/usr/lib/sysusers.d/culvert.conf"
 scripts/dist-docs.sh "$share/doc/culvert"

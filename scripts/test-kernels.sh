@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the packet tests on Debian's kernels, in guests of an emulator: that needs no root. KERNELS picks
-# lines of kernels, as in KERNELS=6.1; an argument picks suites, of those below. The whole output is kept in
-# out/test-kernels.log.
+# lines of kernels, as in KERNELS=6.1; an argument picks suites, of those below. ARCH=arm64 has guests with that. The whole output
+# is kept in out/test-kernels.log, or out/test-kernels-arm64.log.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CGO_ENABLED=0
-readonly kernels=${KERNELS:-6.1,6.12}
+readonly kernels=${KERNELS:-6.1,6.12} host=$(go env GOHOSTARCH)
+readonly arch=${ARCH:-$host}
+export GOARCH=$arch
 
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
 # program takes seconds. So there is one test of each kind, and fewer packets.
-readonly -A suites=(
+declare -A suites=(
   [datapath]='-test.run=^(TestAttachAndDetach|TestModeStays|TestLayouts|TestLossesAreCounted|TestFronts.*)$'
   [filterplane]='-test.run=^(TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys))$'
   [decapplane]='-test.run=^TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)$'
@@ -28,27 +30,43 @@ readonly -A suites=(
   [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestDevices.*|TestSource)$'
 )
 
+all='datapath filterplane decapplane lbplane scionplane routeplane example scionjudge load peer cbpf netfilter nexthop routejudge'
+as=
+if [[ $arch != "$host" ]]; then
+  # A foreign processor takes five times as long again. The judges see fewer packets, but of all kinds.
+  as=-$arch
+  all='bpfobj datapath filterplane decapplane lbplane scionplane routeplane scionjudge cbpf nexthop routejudge'
+  suites[bpfobj]='-test.run=^TestLitmus'
+  suites[scionjudge]=${suites[scionjudge]/-packets=4000/-packets=1000}
+  suites[cbpf]=${suites[cbpf]/-frames=100/-frames=20}
+fi
+readonly log=out/test-kernels$as.log
+
 mkdir -p out/kernels
-totals=$PWD/out/test-totals-kernels
+totals=$PWD/out/test-totals-kernels$as
 echo 0 0 0 >"$totals"
 status=0
 commands=()
-read -ra names <<<"${*:-datapath filterplane decapplane lbplane scionplane routeplane example scionjudge load peer cbpf netfilter nexthop routejudge}"
+read -ra names <<<"${*:-$all}"
 for name in "${names[@]}"; do
+  [[ -v suites[$name] ]] || {
+    echo "there is no suite $name: there are ${!suites[*]}" >&2
+    exit 2
+  }
   dir=$(find internal -type d -name "$name")
   echo "building the tests of $dir"
   tags=guest
   [[ $name != example ]] || tags+=,example # the stage that only its own tests have
-  go test -c -trimpath -tags "$tags" -o "out/kernels/$name.test" "./$dir"
-  commands+=("out/kernels/$name.test -test.v -test.count=1 ${suites[$name]}")
+  go test -c -trimpath -tags "$tags" -o "out/kernels/$name$as.test" "./$dir"
+  commands+=("out/kernels/$name$as.test -test.v -test.count=1 ${suites[$name]}")
 done
-bin/culvert guest test --program ip,ipvsadm --kernel "$kernels" "${commands[@]}" | tee out/test-kernels.log |
+bin/culvert guest test --arch "$arch" --program ip,ipvsadm --kernel "$kernels" "${commands[@]}" | tee "$log" |
   awk -v totals="$totals" -f scripts/tally.awk || status=1
 read -r passed _ skipped <"$totals"
 if ((skipped > 0 || passed == 0)); then
   echo "skipped tests count as failed, and so does a run without any"
   status=1
 fi
-((status == 0)) || echo "the whole output is in out/test-kernels.log"
+((status == 0)) || echo "the whole output is in $log"
 awk -v totals="$totals" -v last=1 -f scripts/tally.awk </dev/null
 exit $status

@@ -56,9 +56,11 @@ func newGuestTestCmd() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&o.Arch, "arch", "", "boot machines of the architecture `ARCH`: amd64 or arm64 (default this machine's)")
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "use the kernels of lines `LINE,...` (default 6.1,6.12)")
 	cmd.Flags().StringSliceVar(&o.Programs, "program", nil, "add the programs `PROGRAM,...` of this machine, which the tests call, with their libraries")
 	cmd.Flags().StringArrayVar(&o.Wires, "wire", nil, "add a pair of joined cards, the near one a `MODEL[*QUEUES]`: virtio_net, vmxnet3, e1000e")
+	cli.CompleteFlag(cmd, "arch", func([]string) []string { return []string{string(guest.AMD64), string(guest.ARM64)} })
 	cli.CompleteFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
 	return cmd
 }

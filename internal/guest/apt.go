@@ -20,6 +20,9 @@ import (
 // lines.
 const suite = "bookworm-security"
 
+// librarySuite is the suite that libraries come from.
+const librarySuite = "bookworm"
+
 // keyring holds the keys that sign the suite.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
@@ -29,11 +32,17 @@ const listAge = 24 * time.Hour
 // apt runs Debian's package tools with lists and caches below dir. This needs neither root nor a change of the host's
 // configuration. The host's mirror and proxies apply.
 type apt struct {
-	dir string
+	dir  string
+	arch Arch
 }
 
-func openApt(dir string) (apt, error) {
-	a := apt{dir: dir}
+// openApt opens the lists for an architecture in the cache.
+func openApt(cache string, arch Arch) (apt, error) {
+	dir := filepath.Join(cache, "apt")
+	if arch != AMD64 {
+		dir += "-" + string(arch)
+	}
+	a := apt{dir: dir, arch: arch}
 	for _, sub := range []string{"lists/partial", "archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return a, fmt.Errorf("make room for the list of kernels: %w", err)
@@ -43,17 +52,29 @@ func openApt(dir string) (apt, error) {
 	return a, os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
 }
 
-// mirror finds where the host gets Debian's security updates from.
-func mirror(ctx context.Context) (string, error) {
+// suites are the suites that packages come from: kernels from one, the libraries of a foreign architecture from two.
+func (a apt) suites() []string {
+	if a.arch == hostArch() {
+		return []string{suite}
+	}
+	return []string{suite, librarySuite}
+}
+
+// mirror finds where the host gets a suite from: Debian's security updates, or Debian itself.
+func mirror(ctx context.Context, suite string) (string, error) {
 	targets, err := call(ctx, "", "apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages")
 	if err != nil {
 		return "", err
 	}
 	for line := range strings.Lines(targets) {
 		release, uri, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if strings.HasSuffix(release, "-security") && uri != "" {
+		_, of, _ := strings.Cut(release, "-")
+		if _, wanted, _ := strings.Cut(suite, "-"); of == wanted && uri != "" {
 			return uri, nil
 		}
+	}
+	if suite == librarySuite {
+		return "", errors.New("apt has no source of Debian's packages: add one to /etc/apt (see sources.list(5))")
 	}
 	return "", errors.New("apt has no source of Debian's security updates: add one to /etc/apt (see sources.list(5))")
 }
@@ -69,7 +90,9 @@ func (a apt) run(ctx context.Context, dir, tool string, args ...string) (string,
 		"Dir::Etc::sourceparts=/dev/null",
 		"Dir::Etc::preferences=/dev/null",
 		"Dir::Etc::preferencesparts=/dev/null",
-		"APT::Architecture=amd64",
+		"APT::Architecture=" + string(a.arch),
+		"APT::Architectures=",
+		"APT::Architectures::=" + string(a.arch),
 		"APT::Sandbox::User=root",
 		"APT::Update::Error-Mode=any",
 		"Acquire::Languages=none",
@@ -115,10 +138,15 @@ func (a apt) refresh(ctx context.Context) error {
 	if info, err := os.Stat(stamp); err == nil && time.Since(info.ModTime()) < listAge {
 		return nil
 	}
-	uri, err := mirror(ctx)
+	sources := ""
+	var err error
+	for _, s := range a.suites() {
+		uri, mirrorErr := mirror(ctx, s)
+		err = errors.Join(err, mirrorErr)
+		sources += fmt.Sprintf("deb [arch=%s signed-by=%s] %s %s main\n", a.arch, keyring, uri, s)
+	}
 	if err == nil {
-		source := fmt.Sprintf("deb [arch=amd64 signed-by=%s] %s %s main\n", keyring, uri, suite)
-		err = os.WriteFile(filepath.Join(a.dir, "sources.list"), []byte(source), 0o644)
+		err = os.WriteFile(filepath.Join(a.dir, "sources.list"), []byte(sources), 0o644)
 	}
 	if err == nil {
 		_, err = a.run(ctx, "", "apt-get", "-q", "update")
@@ -138,7 +166,7 @@ func (a apt) choose(ctx context.Context, line string, flavor Flavor, release str
 	}
 	var best kernelPackage
 	for name := range strings.Lines(names) {
-		p, ok := parsePackageName(strings.TrimSpace(name), flavor)
+		p, ok := parsePackageName(a.arch, strings.TrimSpace(name), flavor)
 		if ok && p.release == release {
 			best = p
 			break
@@ -181,12 +209,12 @@ type kernelPackage struct {
 	name, release, version string
 }
 
-var packageName = regexp.MustCompile(`^linux-image-([0-9]+\.[0-9]+\.[^-]*(?:-[0-9]+)?-((?:cloud-)?)amd64)$`)
+var packageName = regexp.MustCompile(`^linux-image-([0-9]+\.[0-9]+\.[^-]*(?:-[0-9]+)?-((?:cloud-)?)(amd64|arm64))$`)
 
 // parsePackageName reads the name of a package with a signed kernel of the flavor. It returns false for all other packages.
-func parsePackageName(name string, flavor Flavor) (kernelPackage, bool) {
+func parsePackageName(arch Arch, name string, flavor Flavor) (kernelPackage, bool) {
 	m := packageName.FindStringSubmatch(name)
-	if m == nil || Flavor(m[2]) != flavor {
+	if m == nil || Flavor(m[2]) != flavor || Arch(m[3]) != arch {
 		return kernelPackage{}, false
 	}
 	return kernelPackage{name: name, release: m[1]}, true

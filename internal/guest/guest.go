@@ -100,13 +100,13 @@ func (m Machine) writeRoot(ctx context.Context, name string) (err error) {
 	for _, dir := range []string{"dev", "proc", "run", "sys", "tmp"} {
 		a.dir(dir)
 	}
-	self, err := os.Executable()
+	self, err := m.Kernel.Arch.self()
 	if err != nil {
 		return err
 	}
 	files := map[string]string{culvertPath: self}
 	maps.Copy(files, m.Files)
-	needed, err := libraries(ctx, slices.Collect(maps.Values(files)))
+	needed, err := m.Kernel.Arch.libraries(ctx, slices.Collect(maps.Values(files)))
 	if err != nil {
 		return err
 	}

@@ -159,7 +159,7 @@ func runCommand(ctx context.Context, c Command) (failed bool, err error) {
 // say writes a line to the second serial port and waits until it has been transmitted, so that the port raises no
 // interrupt later.
 func say(kind string, text []byte) error {
-	port, err := os.OpenFile("/dev/ttyS1", os.O_WRONLY|unix.O_NOCTTY, 0)
+	port, err := os.OpenFile(emulators[hostArch()].answer, os.O_WRONLY|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ var ErrUnknown = errors.New("unknown")
 
 // InsnOptions are the options of Instructions.
 type InsnOptions struct {
+	// Arch is the architecture, such as "arm64". Empty stands for this machine's.
+	Arch string
 	// Lines are lines of kernels, such as "6.1". Empty stands for all.
 	Lines []string
 	// Rows are names from insn.Rows. Empty stands for all.
@@ -86,11 +88,15 @@ func Instructions(ctx context.Context, o InsnOptions, w io.Writer) error {
 
 // countAll boots each kernel and counts in there.
 func countAll(ctx context.Context, o InsnOptions, baseline []Counts) ([]Counts, error) {
-	kernels, err := findKernels(ctx, o.Lines, Cloud, baseline, o.Progress)
+	arch, err := ParseArch(o.Arch)
 	if err != nil {
 		return nil, err
 	}
-	files, err := programFiles(lbrun.PeerPrograms(o.Rows))
+	kernels, err := findKernels(ctx, arch, o.Lines, Cloud, baseline, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	files, err := arch.programFiles(ctx, lbrun.PeerPrograms(o.Rows))
 	if err != nil {
 		return nil, fmt.Errorf("%w: install it with 'make deps-guest', or leave out the rows that need it", err)
 	}
@@ -149,7 +155,7 @@ func (w *syncWriter) Write(b []byte) (int, error) {
 }
 
 // findKernels finds a kernel of the flavor for each line; no lines stand for all. It takes the releases in prefer as far as they exist.
-func findKernels(ctx context.Context, lines []string, flavor Flavor, prefer []Counts, progress io.Writer) ([]Kernel, error) {
+func findKernels(ctx context.Context, arch Arch, lines []string, flavor Flavor, prefer []Counts, progress io.Writer) ([]Kernel, error) {
 	if len(lines) == 0 {
 		lines = Lines
 	}
@@ -164,7 +170,7 @@ func findKernels(ctx context.Context, lines []string, flavor Flavor, prefer []Co
 		if p := find(prefer, line); p != nil {
 			release = p.Release
 		}
-		k, err := FindKernel(ctx, line, flavor, release, progress)
+		k, err := FindKernel(ctx, arch, line, flavor, release, progress)
 		if err != nil {
 			return nil, err
 		}

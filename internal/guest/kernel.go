@@ -62,6 +62,7 @@ func flavorOf(release string) Flavor {
 
 // Kernel is a kernel as Debian built it.
 type Kernel struct {
+	Arch Arch
 	// Line is the line of the kernel, such as "6.1". Release is what 'uname -r' prints. Package is the version of the Debian
 	// package.
 	Line, Release, Package string
@@ -78,18 +79,18 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "culvert", "kernels"), nil
 }
 
-// FindKernel returns the kernel of the given release. If release is empty, or Debian does not have it any more, it returns
+// FindKernel returns the kernel of the given release for an architecture. If release is empty, or Debian does not have it any more, it returns
 // the newest kernel of line and flavor. It downloads what is not in the cache. If Debian cannot be asked, it returns the newest
 // such kernel in the cache and says so on progress.
-func FindKernel(ctx context.Context, line string, flavor Flavor, release string, progress io.Writer) (Kernel, error) {
+func FindKernel(ctx context.Context, arch Arch, line string, flavor Flavor, release string, progress io.Writer) (Kernel, error) {
 	cache, err := CacheDir()
 	if err != nil {
 		return Kernel{}, err
 	}
-	if k, err := openKernel(line, filepath.Join(cache, release)); release != "" && err == nil {
+	if k, err := openKernel(arch, line, filepath.Join(cache, release)); release != "" && strings.HasSuffix(release, "-"+string(arch)) && err == nil {
 		return k, nil
 	}
-	a, err := openApt(filepath.Join(cache, "apt"))
+	a, err := openApt(cache, arch)
 	if err != nil {
 		return Kernel{}, err
 	}
@@ -98,25 +99,25 @@ func FindKernel(ctx context.Context, line string, flavor Flavor, release string,
 		wanted, err = a.choose(ctx, line, flavor, release)
 	}
 	if err != nil {
-		if k, ok := newestCached(cache, line, flavor); ok && ctx.Err() == nil {
+		if k, ok := newestCached(cache, arch, line, flavor); ok && ctx.Err() == nil {
 			fmt.Fprintf(progress, "%v: going on with %s from the cache\n", err, k.Release)
 			return k, nil
 		}
 		return Kernel{}, fmt.Errorf("find a kernel of line %s: %w", line, err)
 	}
 	dir := filepath.Join(cache, wanted.release)
-	if k, err := openKernel(line, dir); err == nil && k.Package == wanted.version {
+	if k, err := openKernel(arch, line, dir); err == nil && k.Package == wanted.version {
 		return k, nil
 	}
 	fmt.Fprintf(progress, "downloading %s %s\n", wanted.name, wanted.version)
 	if err := fetchKernel(ctx, a, wanted, dir); err != nil {
 		return Kernel{}, err
 	}
-	return openKernel(line, dir)
+	return openKernel(arch, line, dir)
 }
 
 // openKernel reads a directory of the cache.
-func openKernel(line, dir string) (Kernel, error) {
+func openKernel(arch Arch, line, dir string) (Kernel, error) {
 	version, err := os.ReadFile(filepath.Join(dir, "version"))
 	if err != nil {
 		return Kernel{}, err
@@ -126,17 +127,17 @@ func openKernel(line, dir string) (Kernel, error) {
 			return Kernel{}, err
 		}
 	}
-	return Kernel{Line: line, Release: filepath.Base(dir), Package: strings.TrimSpace(string(version)), dir: dir}, nil
+	return Kernel{Arch: arch, Line: line, Release: filepath.Base(dir), Package: strings.TrimSpace(string(version)), dir: dir}, nil
 }
 
 // newestCached finds the newest kernel of line and flavor in the cache.
-func newestCached(cache, line string, flavor Flavor) (best Kernel, found bool) {
-	dirs, err := filepath.Glob(filepath.Join(cache, line+".*"))
+func newestCached(cache string, arch Arch, line string, flavor Flavor) (best Kernel, found bool) {
+	dirs, err := filepath.Glob(filepath.Join(cache, line+".*-"+string(arch)))
 	if err != nil {
 		return best, false
 	}
 	for _, dir := range dirs {
-		k, err := openKernel(line, dir)
+		k, err := openKernel(arch, line, dir)
 		if err == nil && flavorOf(k.Release) == flavor && (!found || compareReleases(k.Release, best.Release) > 0) {
 			best, found = k, true
 		}

@@ -19,8 +19,9 @@ func TestPackageNames(t *testing.T) {
 		"linux-image-6.1.0-56-amd64":                      "",
 		"linux-image-6.1.0-56-rt-amd64":                   "",
 		"linux-image-cloud-amd64":                         "",
+		"linux-image-6.1.0-56-cloud-arm64":                "",
 	} {
-		if p, ok := parsePackageName(name, Cloud); p.release != release || ok != (release != "") {
+		if p, ok := parsePackageName(AMD64, name, Cloud); p.release != release || ok != (release != "") {
 			t.Errorf("%s gives %+v, %t", name, p, ok)
 		}
 	}
@@ -32,7 +33,7 @@ func TestPackageNames(t *testing.T) {
 		"linux-image-6.1.0-56-rt-amd64":             "",
 		"linux-image-6.12-amd64":                    "",
 	} {
-		if p, ok := parsePackageName(name, Standard); p.release != release || ok != (release != "") {
+		if p, ok := parsePackageName(AMD64, name, Standard); p.release != release || ok != (release != "") {
 			t.Errorf("%s gives %+v, %t", name, p, ok)
 		}
 	}
@@ -72,7 +73,7 @@ func TestKernelOfABaseline(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	cacheKernel(t, "6.1.0-9-cloud-amd64", "6.1.9-1")
 	cacheKernel(t, "6.1.0-10-cloud-amd64", "6.1.10-1")
-	k, err := FindKernel(t.Context(), "6.1", Cloud, "6.1.0-9-cloud-amd64", &bytes.Buffer{})
+	k, err := FindKernel(t.Context(), AMD64, "6.1", Cloud, "6.1.0-9-cloud-amd64", &bytes.Buffer{})
 	if err != nil || k.Package != "6.1.9-1" || k.Line != "6.1" {
 		t.Errorf("got %+v, %v", k, err)
 	}
@@ -80,7 +81,7 @@ func TestKernelOfABaseline(t *testing.T) {
 	if err := os.Remove(filepath.Join(k.dir, "8021q.ko")); err != nil {
 		t.Fatal(err)
 	}
-	if k, err := FindKernel(t.Context(), "6.1", Cloud, "6.1.0-9-cloud-amd64", &bytes.Buffer{}); err == nil && k.Release != "6.1.0-10-cloud-amd64" {
+	if k, err := FindKernel(t.Context(), AMD64, "6.1", Cloud, "6.1.0-9-cloud-amd64", &bytes.Buffer{}); err == nil && k.Release != "6.1.0-10-cloud-amd64" {
 		t.Errorf("got %+v, which lacks a module", k)
 	}
 }
@@ -90,20 +91,20 @@ func TestKernelsOffline(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", t.TempDir())
 	var progress bytes.Buffer
-	_, err := FindKernel(t.Context(), "6.1", Cloud, "", &progress)
+	_, err := FindKernel(t.Context(), AMD64, "6.1", Cloud, "", &progress)
 	if err == nil || !strings.Contains(err.Error(), "find a kernel of line 6.1") || !strings.Contains(err.Error(), "apt-get") {
 		t.Errorf("without a cache: error %v", err)
 	}
 	cacheKernel(t, "6.1.0-9-cloud-amd64", "6.1.9-1")
 	cacheKernel(t, "6.1.0-10-cloud-amd64", "6.1.10-1")
 	cacheKernel(t, "6.12.1+deb12-cloud-amd64", "6.12.1-1")
-	k, err := FindKernel(t.Context(), "6.1", Cloud, "", &progress)
+	k, err := FindKernel(t.Context(), AMD64, "6.1", Cloud, "", &progress)
 	if err != nil || k.Release != "6.1.0-10-cloud-amd64" || !strings.Contains(progress.String(), "going on with 6.1.0-10-cloud-amd64") {
 		t.Errorf("got %+v, %v; progress %q", k, err, progress.String())
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := FindKernel(ended, "6.1", Cloud, "", &progress); err == nil {
+	if _, err := FindKernel(ended, AMD64, "6.1", Cloud, "", &progress); err == nil {
 		t.Error("an interrupted search found a kernel")
 	}
 }

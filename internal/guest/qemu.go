@@ -21,19 +21,6 @@ import (
 	"culvert/internal/guest/cards"
 )
 
-const qemu = "qemu-system-x86_64"
-
-// processor is a fixed set of CPU features, so that another version of QEMU gives the same figures. It has those that the
-// kernel's JIT compiler uses (BMI2, MOVBE) and no random numbers. It lacks fast string moves (ERMS), because the clock
-// counts each turn of a repeated instruction, and short copies would look expensive.
-const processor = "Nehalem-v1,+bmi1,+bmi2,+avx,+avx2,+fma,+f16c,+movbe,+abm,+rdtscp,+smep,+smap,+fsgsbase,+xsave," +
-	"+xsaveopt,+pclmulqdq,+aes,-rdrand,-rdseed"
-
-// commandLine is that of the kernel. Mitigations are off because they depend on the CPU model: most models of today need
-// no retpolines, which cost several instructions for each indirect call.
-const commandLine = "console=ttyS0 quiet panic=-1 nokaslr norandmaps mitigations=off tsc=reliable rdinit=" + culvertPath +
-	" -- guest init"
-
 // arguments are those of QEMU. Nothing that differs from run to run reaches the guest: its clock counts instructions from a
 // fixed date, random numbers have a fixed seed, and there is neither disk nor network. A guest with cards has a clock of its own, and two
 // CPUs: with one clock for both, the emulator does not get Linux 6.1 to start the second one.
@@ -42,13 +29,14 @@ func (m Machine) arguments(dir, root string) []string {
 	if len(m.Wires) > 0 {
 		clock = []string{"-accel", "tcg,thread=multi", "-smp", "2"}
 	}
-	return slices.Concat([]string{
-		"-machine", "pc-i440fx-7.2", "-cpu", processor, "-m", fmt.Sprint(m.Memory), "-seed", "1", "-rtc", "base=2026-01-01,clock=vm",
+	e := emulators[m.Kernel.Arch]
+	return slices.Concat(e.machine, []string{
+		"-m", fmt.Sprint(m.Memory), "-seed", "1", "-rtc", "base=2026-01-01,clock=vm",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-kernel", m.Kernel.image(), "-initrd", root, "-append", commandLine,
+		"-kernel", m.Kernel.image(), "-initrd", root, "-append", e.kernelArguments(),
 		"-serial", "file:" + filepath.Join(dir, "console"),
-		"-chardev", "stdio,id=answer,signal=off", "-serial", "chardev:answer",
-	}, clock, cards.Arguments(m.Wires))
+		"-chardev", "stdio,id=answer,signal=off",
+	}, e.port, clock, cards.Arguments(m.Wires))
 }
 
 // boot runs QEMU until the guest has answered.
@@ -56,7 +44,8 @@ func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err erro
 	caller := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, m.Limit, fmt.Errorf("no answer within %s", m.Limit))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, qemu, m.arguments(dir, root)...)
+	e := emulators[m.Kernel.Arch]
+	cmd := exec.CommandContext(ctx, e.program, m.arguments(dir, root)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = 5 * time.Second
@@ -78,7 +67,7 @@ func (m Machine) boot(ctx context.Context, dir, root string) (a Answer, err erro
 	}
 	if err := cmd.Start(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
-			return a, fmt.Errorf("%w: install the Debian package qemu-system-x86", err)
+			return a, fmt.Errorf("%w: install the Debian package %s", err, e.debian)
 		}
 		return a, err
 	}

@@ -16,12 +16,12 @@ import (
 func fakeMachine(t *testing.T, script string) (m Machine, progress, output *bytes.Buffer) {
 	t.Helper()
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, qemu), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, emulators[AMD64].program), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	progress, output = &bytes.Buffer{}, &bytes.Buffer{}
-	k := Kernel{Line: "6.1", Release: "6.1-cloud-test", Package: "1", dir: t.TempDir()}
+	k := Kernel{Arch: AMD64, Line: "6.1", Release: "6.1-cloud-test", Package: "1", dir: t.TempDir()}
 	for _, name := range k.modules() {
 		if err := os.WriteFile(filepath.Join(k.dir, name+".ko"), []byte(name), 0o644); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,8 @@ import (
 
 // TestOptions are the options of Test.
 type TestOptions struct {
+	// Arch is the architecture, such as "arm64". Empty stands for this machine's.
+	Arch string
 	// Lines are lines of kernels, such as "6.1". Empty stands for all.
 	Lines []string
 	// Commands are test programs, each followed by its arguments, separated by spaces.
@@ -39,15 +40,22 @@ func Test(ctx context.Context, o TestOptions) error {
 	if err != nil {
 		return err
 	}
+	arch, err := ParseArch(o.Arch)
+	if err != nil {
+		return err
+	}
 	flavor := Cloud
 	if len(wires) > 0 {
 		flavor = Standard
 	}
-	kernels, err := findKernels(ctx, o.Lines, flavor, nil, o.Progress)
+	if len(wires) > 0 && arch != AMD64 {
+		return fmt.Errorf("%w: only guests of %s have cards", ErrWire, AMD64)
+	}
+	kernels, err := findKernels(ctx, arch, o.Lines, flavor, nil, o.Progress)
 	if err != nil {
 		return err
 	}
-	files, err := programFiles(o.Programs)
+	files, err := arch.programFiles(ctx, o.Programs)
 	if err != nil {
 		return err
 	}
@@ -112,11 +120,11 @@ func parseWires(texts []string) (wires []cards.Wire, err error) {
 	return wires, nil
 }
 
-// programFiles finds programs of the host by name. It returns their paths, by their path in a guest.
-func programFiles(names []string) (map[string]string, error) {
+// programFiles finds programs of the architecture by name. It returns their paths, by their path in a guest.
+func (a Arch) programFiles(ctx context.Context, names []string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, name := range names {
-		at, err := exec.LookPath(name)
+		at, err := a.lookPath(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("find a program for the guest: %w", err)
 		}

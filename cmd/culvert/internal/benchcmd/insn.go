@@ -51,10 +51,12 @@ failure. The kernels are those of the file, as long as Debian has them.`,
 		},
 	}
 	cli.CanPrintJSON(cmd, &o.JSON)
+	cmd.Flags().StringVar(&o.Arch, "arch", "", "boot machines of the architecture `ARCH`: amd64 or arm64 (default this machine's)")
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "use the kernels of lines `LINE,...` (default 6.1,6.12)")
 	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "count only the rows `ROW,...` (default all)")
 	cmd.Flags().StringVar(&o.Baseline, "baseline", "", "compare with `FILE`")
 	cmd.Flags().StringVar(&o.WriteTo, "write-baseline", "", "write the baseline `FILE`, from the newest kernels")
+	cli.CompleteFlag(cmd, "arch", func([]string) []string { return []string{string(guest.AMD64), string(guest.ARM64)} })
 	cli.CompleteFlag(cmd, "kernel", func([]string) []string { return guest.Lines })
 	cli.CompleteFlag(cmd, "rows", func([]string) []string { return insn.Rows() })
 	cli.CompleteFileFlag(cmd, "baseline", "json")
