@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CGO_ENABLED=0
 readonly kernels=${KERNELS:-6.1,6.12} host=$(go env GOHOSTARCH)
 readonly arch=${ARCH:-$host}
+readonly old=5.10
 export GOARCH=$arch
 
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
@@ -62,6 +63,12 @@ for name in "${names[@]}"; do
 done
 bin/culvert guest test --arch "$arch" --program ip,ipvsadm --kernel "$kernels" "${commands[@]}" | tee "$log" |
   awk -v totals="$totals" -f scripts/tally.awk || status=1
+# A kernel that is too old is refused.
+if (($# == 0)); then
+  go test -c -trimpath -tags guest -o "out/kernels/guest$as.test" ./internal/guest
+  bin/culvert guest test --arch "$arch" --kernel "$old" "out/kernels/guest$as.test -test.v -test.run=^TestOldKernelIsRefused\$" |
+    tee -a "$log" | awk -v totals="$totals" -f scripts/tally.awk || status=1
+fi
 read -r passed _ skipped <"$totals"
 if ((skipped > 0 || passed == 0)); then
   echo "skipped tests count as failed, and so does a run without any"

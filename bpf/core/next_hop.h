@@ -16,6 +16,11 @@ struct next_hop {
 	__u8 pad2[2];
 } __attribute__((aligned(8))); /* so that it is copied by 8 bytes */
 
+/* Programs load an address with the two bytes behind it, and store it over what they write next. */
+_Static_assert(__builtin_offsetof(struct next_hop, dmac) + 8 <= sizeof(struct next_hop) &&
+		       __builtin_offsetof(struct next_hop, smac) + 8 <= sizeof(struct next_hop),
+	       "an address of a next hop has to be followed by two bytes");
+
 /* Whether the port takes the frame: some ports take no frames of several buffers. */
 static __always_inline bool next_hop_takes(struct xdp_md *ctx, const struct next_hop *hop)
 {

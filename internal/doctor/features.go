@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
+
+	"culvert/internal/host/pins"
 )
 
 // feature is a feature of the kernel that the programs in bpf/ use.
@@ -34,6 +36,7 @@ var wantedFeatures = []feature{
 	{"XDP programs", "4.8", func() error { return features.HaveProgramType(ebpf.XDP) }},
 	{"raw tracepoints", "4.17", func() error { return features.HaveProgramType(ebpf.RawTracepoint) }},
 	{"BTF", "5.2 with CONFIG_DEBUG_INFO_BTF=y", haveBTF},
+	{"cookies of network namespaces", "5.14", haveCookies},
 	{"multi-buffer XDP", "5.18", haveMultiBuffer},
 	helper("bpf_fib_lookup", "4.18", asm.FnFibLookup),
 	helper("bpf_ktime_get_coarse_ns", "5.11", asm.FnKtimeGetCoarseNs),
@@ -46,6 +49,14 @@ var wantedFeatures = []feature{
 func haveBTF() error {
 	_, err := os.Stat("/sys/kernel/btf/vmlinux")
 	if errors.Is(err, os.ErrNotExist) {
+		return ebpf.ErrNotSupported
+	}
+	return err
+}
+
+func haveCookies() error {
+	_, err := pins.Cookie()
+	if errors.Is(err, pins.ErrTooOld) {
 		return ebpf.ErrNotSupported
 	}
 	return err

@@ -20,6 +20,9 @@ import (
 // lines.
 const suite = "bookworm-security"
 
+// oldSuite is the suite that has OldLines: the security updates of Debian 11.
+const oldSuite = "bullseye-security"
+
 // librarySuite is the suite that libraries come from.
 const librarySuite = "bookworm"
 
@@ -32,32 +35,36 @@ const listAge = 24 * time.Hour
 // apt runs Debian's package tools with lists and caches below dir. This needs neither root nor a change of the host's
 // configuration. The host's mirror and proxies apply.
 type apt struct {
-	dir  string
-	arch Arch
+	dir   string
+	arch  Arch
+	suite string
 }
 
-// openApt opens the lists for an architecture in the cache.
-func openApt(cache string, arch Arch) (apt, error) {
-	dir := filepath.Join(cache, "apt")
+// openApt opens the lists for an architecture and a line of kernels in the cache.
+func openApt(cache string, arch Arch, line string) (apt, error) {
+	a := apt{dir: filepath.Join(cache, "apt"), arch: arch, suite: suite}
 	if arch != AMD64 {
-		dir += "-" + string(arch)
+		a.dir += "-" + string(arch)
 	}
-	a := apt{dir: dir, arch: arch}
+	if slices.Contains(OldLines, line) {
+		a.suite = oldSuite
+		a.dir += "-" + oldSuite
+	}
 	for _, sub := range []string{"lists/partial", "archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(a.dir, sub), 0o755); err != nil {
 			return a, fmt.Errorf("make room for the list of kernels: %w", err)
 		}
 	}
 	// An empty status file tells apt that no package is installed.
-	return a, os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)
+	return a, os.WriteFile(filepath.Join(a.dir, "status"), nil, 0o644)
 }
 
 // suites are the suites that packages come from: kernels from one, the libraries of a foreign architecture from two.
 func (a apt) suites() []string {
 	if a.arch == hostArch() {
-		return []string{suite}
+		return []string{a.suite}
 	}
-	return []string{suite, librarySuite}
+	return []string{a.suite, librarySuite}
 }
 
 // mirror finds where the host gets a suite from: Debian's security updates, or Debian itself.

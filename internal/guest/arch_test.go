@@ -42,7 +42,7 @@ func TestArches(t *testing.T) {
 	}
 	dirs := map[string]bool{}
 	for _, a := range Arches {
-		apt, err := openApt(cache, a)
+		apt, err := openApt(cache, a, "6.1")
 		if err != nil {
 			t.Fatal(err)
 		}

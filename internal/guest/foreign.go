@@ -20,7 +20,7 @@ import (
 
 // foreignPackages are the Debian packages that guests of a foreign architecture take libraries and programs from. Those that they
 // depend on come along.
-var foreignPackages = []string{"libc6", "libpcap0.8", "iproute2", "ipvsadm"}
+var foreignPackages = []string{"libc6", "libpcap0.8", "iproute2", "ipvsadm", "nftables"}
 
 // foreignMutex lets one goroutine at a time make a root.
 var foreignMutex sync.Mutex
@@ -48,7 +48,7 @@ func (a Arch) root(ctx context.Context) (string, error) {
 
 // makeRoot fetches and unpacks the packages. root appears complete or not at all.
 func (a Arch) makeRoot(ctx context.Context, cache, root, list string) (err error) {
-	from, err := openApt(cache, a)
+	from, err := openApt(cache, a, "")
 	if err != nil {
 		return err
 	}

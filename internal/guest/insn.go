@@ -160,7 +160,7 @@ func findKernels(ctx context.Context, arch Arch, lines []string, flavor Flavor, 
 		lines = Lines
 	}
 	for _, line := range lines {
-		if !slices.Contains(Lines, line) {
+		if !slices.Contains(Lines, line) && !slices.Contains(OldLines, line) {
 			return nil, fmt.Errorf("%w line of kernels %q: there are %s", ErrUnknown, line, strings.Join(Lines, ", "))
 		}
 	}

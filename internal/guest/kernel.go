@@ -25,6 +25,9 @@ import (
 // Lines are the lines of kernels that Debian 12 ships, oldest first.
 var Lines = []string{"6.1", "6.12"}
 
+// OldLines are lines of kernels that culvert refuses to run on, for the test that it says so.
+var OldLines = []string{"5.10"}
+
 // modules are the kernel modules that every guest needs, in the order in which they can be loaded.
 var modules = []string{"llc", "stp", "bridge", "veth"}
 
@@ -90,7 +93,7 @@ func FindKernel(ctx context.Context, arch Arch, line string, flavor Flavor, rele
 	if k, err := openKernel(arch, line, filepath.Join(cache, release)); release != "" && strings.HasSuffix(release, "-"+string(arch)) && err == nil {
 		return k, nil
 	}
-	a, err := openApt(cache, arch)
+	a, err := openApt(cache, arch, line)
 	if err != nil {
 		return Kernel{}, err
 	}

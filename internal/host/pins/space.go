@@ -3,6 +3,7 @@
 package pins
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -34,6 +35,10 @@ func Dir(root string, inode uint32) string {
 	return filepath.Join(root, strconv.FormatUint(uint64(inode), 10))
 }
 
+// ErrTooOld is the error on a kernel that has no cookies of network namespaces. It has come to light by asking for one.
+var ErrTooOld = errors.New("this kernel is too old for culvert: it has no cookies of network namespaces (since Linux 5.14): " +
+	"see 'culvert doctor' for what else it lacks")
+
 // Cookie returns the cookie of the calling thread's network namespace (SO_NETNS_COOKIE of any socket).
 func Cookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -42,6 +47,9 @@ func Cookie() (uint64, error) {
 	}
 	defer unix.Close(fd)
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return 0, ErrTooOld
+	}
 	if err != nil {
 		return 0, fmt.Errorf("reading the cookie of the network namespace: %w", err)
 	}

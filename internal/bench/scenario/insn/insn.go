@@ -55,6 +55,9 @@ const (
 	maxPrefixes = 100_000
 	// batchLen is the number of packets that the kernel makes for a generator in one batch.
 	batchLen = 64
+	// lossyRounds is how many rounds of a row may lose packets. On arm64 a bridge loses some when the kernel's clock ticks at the wrong
+	// moment. Such a round does not count.
+	lossyRounds = 3
 	// batches is the number of batches in a round, from the first packet of the first to the first packet after the last.
 	batches = 7
 )
@@ -211,7 +214,8 @@ func countPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 	}
 	least := math.Inf(1)
 	const packets = batches*batchLen + 1
-	for range rounds {
+	lossy := 0
+	for done := 0; done < rounds; {
 		before, err := row.Sink.Seen()
 		if err != nil {
 			return report.Row{}, err
@@ -225,8 +229,12 @@ func countPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 			return report.Row{}, err
 		}
 		if got := after.Packets - before.Packets; got != packets {
-			return report.Row{}, fmt.Errorf("%d of %d packets arrived: the device, or the queues before and after it, lost some", got, packets)
+			if lossy++; got > packets || lossy > lossyRounds {
+				return report.Row{}, fmt.Errorf("%d of %d packets arrived: the device, or the queues before and after it, lost some", got, packets)
+			}
+			continue
 		}
+		done++
 		least = min(least, float64(sent.Elapsed)/(packets-1))
 	}
 	if err := scenario.CheckDevice(row); err != nil {
