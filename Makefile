@@ -100,8 +100,8 @@ bench-insn: deps-guest build ## count instructions per packet on Debian's kernel
 baseline: deps-guest build ## count them with the newest kernels, for a new baseline
 	bin/culvert bench insn --write-baseline $(BASELINE)
 
-bench-insn-arm64: deps-arm64 build build-arm64 ## the same on arm64, against a baseline of its own; CI does not run it
-	bin/culvert bench insn --arch arm64 --baseline $(BASELINE_ARM64)
+bench-insn-arm64: deps-arm64 build build-arm64 ## the same on arm64, against the baseline of baseline-arm64 if there is one; CI does not run it
+	bin/culvert bench insn --arch arm64 $(addprefix --baseline ,$(wildcard $(BASELINE_ARM64)))
 
 baseline-arm64: deps-arm64 build build-arm64 ## count them on arm64 for a new baseline
 	bin/culvert bench insn --arch arm64 --write-baseline $(BASELINE_ARM64)

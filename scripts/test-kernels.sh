@@ -38,6 +38,7 @@ if [[ $arch != "$host" ]]; then
   as=-$arch
   all='bpfobj datapath filterplane decapplane lbplane scionplane routeplane scionjudge cbpf nexthop routejudge'
   suites[bpfobj]='-test.run=^TestLitmus'
+  suites[routejudge]='-test.run=^(TestVLANs|TestVRF|TestHosts|TestJudge|TestReasons)$'
   suites[scionjudge]=${suites[scionjudge]/-packets=4000/-packets=1000}
   suites[cbpf]=${suites[cbpf]/-frames=100/-frames=20}
 fi
