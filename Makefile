@@ -12,7 +12,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 
 # Packages whose tests need no root and no network namespace. All others run as root.
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/api ./internal/events ./internal/genapi ./internal/web ./cmd/culvert/internal/benchcmd ./cmd/culvert/internal/cli ./internal/bench/report ./internal/bpfobj ./internal/bench/search ./internal/config \
-	./internal/filter/cbpf/cbpftest ./internal/gendashboards ./internal/guest ./internal/guest/cards ./internal/lb/maglev ./internal/filter/pcap ./internal/scion/scionpkt ./internal/show/dump ./internal/stats ./internal/support ./internal/config/tomltext ./internal/host/pins ./internal/host/procnet ./internal/host/tcplisten ./internal/host/udpsock ./internal/version))))
+	./internal/filter/cbpf/cbpftest ./internal/drivers ./internal/gendashboards ./internal/guest ./internal/guest/cards ./internal/lb/maglev ./internal/filter/pcap ./internal/scion/scionpkt ./internal/show/dump ./internal/stats ./internal/support ./internal/config/tomltext ./internal/host/pins ./internal/host/procnet ./internal/host/tcplisten ./internal/host/udpsock ./internal/version))))
 
 # Of the binary and of the package.
 VERSION ?= $(shell cat VERSION)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs the tests with emulated network cards on Debian's kernels, in guests of an emulator. Cards with several queues are
 # taps of a network namespace of the emulator's own, which needs root. KERNELS picks lines of kernels, as in KERNELS=6.1, RUN picks
-# tests. The whole output is kept in out/test-drivers.log.
+# tests. UPDATE=1 takes what they find for right, and writes it to internal/drivers/results.json and docs/drivers.md. The whole output is kept in out/test-drivers.log.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,6 +23,9 @@ joined=$(
 scripts/as-root.sh bin/culvert guest test "${wires[@]/#/--wire=}" --program ip,ethtool --kernel "$kernels" \
   "out/kernels/drivers.test -test.v -test.count=1 -test.run=$run -wires=$joined" | tee out/test-drivers.log |
   awk -v totals="$totals" -f scripts/tally.awk || status=1
+if [[ -n ${UPDATE:-} ]]; then
+  go test -trimpath -count=1 ./internal/drivers -update -from "$PWD/out/test-drivers.log"
+fi
 read -r passed _ skipped <"$totals"
 if ((skipped > 0 || passed == 0)); then
   echo "skipped tests count as failed, and so does a run without any"

@@ -24,6 +24,9 @@ var nativeDrivers = map[string]bool{
 	"virtio_net": false,
 }
 
+// oneBuffer has the drivers with another limit than maxOneBuffer: vmxnet3 counts the checksum of the frame.
+var oneBuffer = map[string]int{"vmxnet3": 3494}
+
 func checkUp(n netif) *Finding {
 	if n.up && n.carrier {
 		return &Finding{Check: "link", Finding: "up"}
@@ -106,7 +109,11 @@ func checkMTU(n netif) *Finding {
 		mtu = max(mtu, n.peer.mtu)
 	}
 	f := &Finding{Check: "mtu", Finding: fmt.Sprintf("%d bytes", mtu)}
-	if mtu <= maxOneBuffer {
+	most, ok := oneBuffer[n.driver]
+	if !ok {
+		most = maxOneBuffer
+	}
+	if mtu <= most {
 		return f
 	}
 	multiBuffer := n.xdp.can(netdev.ActRxSG)
@@ -118,8 +125,8 @@ func checkMTU(n netif) *Finding {
 		return f
 	}
 	f.Status = Fail
-	f.Finding += fmt.Sprintf(", and %s takes no multi-buffer programs: XDP needs %d or less", n.driver, maxOneBuffer)
-	f.Command = fmt.Sprintf("ip link set dev %s mtu %d", n.name, maxOneBuffer)
+	f.Finding += fmt.Sprintf(", and %s takes no multi-buffer programs: XDP needs %d or less", n.driver, most)
+	f.Command = fmt.Sprintf("ip link set dev %s mtu %d", n.name, most)
 	if n.peer != nil && n.peer.mtu > maxOneBuffer {
 		f.Command = n.peer.command("ip link set dev %s mtu " + fmt.Sprint(maxOneBuffer))
 	}

@@ -183,6 +183,8 @@ func TestInterfaceChecks(t *testing.T) {
 		{"MTU, multi-buffer by list", checkMTU, netif{mtu: 9000, driver: "mlx5_core"}, want{OK, "multi-buffer", ""}},
 		{"MTU too large", checkMTU, netif{name: "e0", mtu: maxOneBuffer + 1, driver: "igb", xdp: native},
 			want{Fail, "igb takes no multi-buffer programs", "ip link set dev e0 mtu 3498"}},
+		{"MTU too large for this one", checkMTU, netif{name: "e0", mtu: 3498, driver: "vmxnet3", xdp: native},
+			want{Fail, "XDP needs 3494 or less", "ip link set dev e0 mtu 3494"}},
 		{"MTU of the peer too large", checkMTU,
 			netif{name: "v0", mtu: 1500, xdp: native, peer: &peer{seen: true, name: "p0", mtu: 9000}},
 			want{Fail, "9000 bytes", "ip link set dev p0 mtu 3498"}},

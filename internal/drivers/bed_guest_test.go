@@ -34,21 +34,22 @@ var wiresFlag = flag.String("wires", "", "the pairs of cards of this guest, join
 
 // bed has all ports. Culvert is in one namespace with the near ends, the far ends are in another one.
 type bed struct {
-	t    *testing.T
 	here *testbed.Namespace
 	// ports are by driver.
 	ports map[string][]*port
 	// out has what has come out of each port.
 	out map[*port]*arrivals
+	// attached is the configuration that is attached, "" for none.
+	attached string
 }
 
 // newBed makes the namespaces and puts the cards of all wires into them.
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{t: t, here: testbed.NewNamespace(t), ports: make(map[string][]*port), out: make(map[*port]*arrivals)}
+	b := &bed{here: testbed.NewNamespace(t), ports: make(map[string][]*port), out: make(map[*port]*arrivals)}
 	there := testbed.NewNamespace(t)
 	b.here.Must(t, func() error {
-		return errors.Join(testbed.WriteSysctl("ipv4/ip_forward", "1"), testbed.WriteSysctl("ipv6/conf/all/forwarding", "1"))
+		return errors.Join(testbed.WriteSysctl("ipv4/ip_forward", "1"), testbed.WriteSysctl("ipv4/conf/all/send_redirects", "0"))
 	})
 	for n, text := range strings.Split(*wiresFlag, "+") {
 		w, err := cards.Parse(text)
@@ -70,41 +71,69 @@ func newBed(t *testing.T) *bed {
 			p.far, err = openFar(l)
 			return err
 		})
-		b.add(p)
+		b.add(t, p)
 	}
+	b.addTap(t, len(b.ports)+20)
+	b.addTap(t, len(b.ports)+20)
 	return b
 }
 
 // add gives a port of this namespace addresses, a neighbor and routes, and collects what comes out of it.
-func (b *bed) add(p *port) {
-	b.t.Helper()
-	b.here.Must(b.t, func() error {
-		if err := testbed.WriteSysctl("ipv6/conf/"+p.name+"/accept_dad", "0"); err != nil {
+func (b *bed) add(t *testing.T, p *port) {
+	t.Helper()
+	b.here.Must(t, func() error {
+		if err := testbed.WriteSysctl("ipv6/conf/"+p.name+"/disable_ipv6", "1"); err != nil {
 			return err
 		}
-		l, err := netlink.LinkByName(p.name)
-		if err != nil {
+		if err := testbed.WriteSysctl("ipv4/conf/"+p.name+"/send_redirects", "0"); err != nil {
 			return err
 		}
-		if err := netlink.LinkSetUp(l); err != nil {
-			return fmt.Errorf("set %s up: %w", p.name, err)
-		}
-		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: p.ip4(1), Mask: net.CIDRMask(24, 32)}}); err != nil {
+		if err := p.up(); err != nil {
 			return err
 		}
-		if err := netlink.NeighAdd(&netlink.Neigh{
-			LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: p.ip4(2), HardwareAddr: p.hop(),
-		}); err != nil {
-			return err
-		}
-		return netlink.RouteAdd(&netlink.Route{
-			Dst: &net.IPNet{IP: p.beyond4().Mask(net.CIDRMask(24, 32)), Mask: net.CIDRMask(24, 32)}, Gw: p.ip4(2),
-		})
+		return p.upVLAN(7)
 	})
 	a := &arrivals{}
 	b.ports[p.driver], b.out[p] = append(b.ports[p.driver], p), a
 	go a.listen(p.far)
-	b.t.Cleanup(func() { p.far.Close() })
+	t.Cleanup(func() { p.far.Close() })
+}
+
+// up sets a port up with its addresses, neighbor and routes, of which it loses some when it is set down.
+func (p *port) up() error { return p.join(p.name, p.ip4, p.beyond4()) }
+
+// upVLAN does the same for a VLAN device above it.
+func (p *port) upVLAN(id int) error {
+	l, err := netlink.LinkByName(p.name)
+	if err != nil {
+		return err
+	}
+	v := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("%s.%d", p.name, id), ParentIndex: l.Attrs().Index}, VlanId: id}
+	if err := netlink.LinkAdd(v); err != nil {
+		return fmt.Errorf("add %s: %w", v.Name, err)
+	}
+	return p.join(v.Name, p.tagged4, p.beyondTagged4())
+}
+
+// join gives a device the first address of a network, the second one as a neighbor and a route by that.
+func (p *port) join(device string, address func(byte) net.IP, beyond net.IP) error {
+	l, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("set %s up: %w", device, err)
+	}
+	prefix := net.CIDRMask(24, 32)
+	if err := netlink.AddrReplace(l, &netlink.Addr{IPNet: &net.IPNet{IP: address(1), Mask: prefix}}); err != nil {
+		return err
+	}
+	if err := netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: address(2), HardwareAddr: p.hop(),
+	}); err != nil {
+		return err
+	}
+	return netlink.RouteReplace(&netlink.Route{Dst: &net.IPNet{IP: beyond.Mask(prefix), Mask: prefix}, Gw: address(2)})
 }
 
 // pair returns two ports of a driver.
@@ -117,41 +146,40 @@ func (b *bed) pair(t *testing.T, driver string) (in, out *port) {
 }
 
 // culvert runs the binary beside the near ends and returns its output.
-func (b *bed) culvert(args ...string) (out string, err error) {
-	err = b.here.Do(func() error {
-		text, err := exec.Command(program, args...).CombinedOutput()
-		out = string(text)
-		return err
-	})
-	return out, err
-}
+func (b *bed) culvert(args ...string) (out string, err error) { return b.run(program, args...) }
 
-// attach attaches what a configuration asks for until the test ends.
-func (b *bed) attach(t *testing.T, config string) {
+// file writes a configuration for a test.
+func file(t *testing.T, config string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "culvert.toml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "culvert.toml")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := b.culvert("attach", "-c", file)
-	if err != nil {
+	return path
+}
+
+// attach attaches what a configuration asks for.
+func (b *bed) attach(t *testing.T, config string) {
+	t.Helper()
+	if out, err := b.culvert("attach", "-c", file(t, config)); err != nil {
 		t.Fatalf("attach: %v: %s", err, out)
 	}
-	t.Cleanup(func() {
-		if out, err := b.culvert("detach", "--all"); err != nil {
-			t.Errorf("detach: %v: %s", err, out)
-		}
-	})
+	b.attached = config
+}
+
+// detach takes culvert off all ports.
+func (b *bed) detach(t *testing.T) {
+	t.Helper()
+	b.attached = ""
+	if out, err := b.culvert("detach", "--all"); err != nil {
+		t.Errorf("detach: %v: %s", err, out)
+	}
 }
 
 // refused checks that a configuration is refused with a line that has one of the words, and that nothing is attached.
 func (b *bed) refused(t *testing.T, config string, words ...string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "culvert.toml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := b.culvert("attach", "-c", file)
+	out, err := b.culvert("attach", "-c", file(t, config))
 	if err == nil {
 		_, _ = b.culvert("detach", "--all")
 	}
@@ -165,16 +193,22 @@ func (b *bed) refused(t *testing.T, config string, words ...string) {
 	t.Logf("refused: %s", out)
 }
 
-// ethtool runs ethtool(8) beside a port.
-func (b *bed) ethtool(t *testing.T, p *port, args ...string) {
-	t.Helper()
-	b.here.Must(t, func() error {
-		out, err := exec.Command("ethtool", args...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("ethtool %s: %w: %s", strings.Join(args, " "), err, out)
-		}
-		return nil
+// run runs a program beside the near ends and returns its output.
+func (b *bed) run(program string, args ...string) (out string, err error) {
+	err = b.here.Do(func() error {
+		text, err := exec.Command(program, args...).CombinedOutput()
+		out = string(text)
+		return err
 	})
+	return out, err
+}
+
+// must runs a program beside the near ends, which must succeed.
+func (b *bed) must(t *testing.T, program string, args ...string) {
+	t.Helper()
+	if out, err := b.run(program, args...); err != nil {
+		t.Fatalf("%s %s: %v: %s", program, strings.Join(args, " "), err, out)
+	}
 }
 
 // native tells whether the driver of a port runs XDP, by attaching a program to it.

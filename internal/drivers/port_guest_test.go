@@ -49,14 +49,17 @@ func (p *port) hop() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, byte
 // ip4 returns an IPv4 address in the port's network. Host 1 is culvert, 2 is the far end.
 func (p *port) ip4(host byte) net.IP { return net.IPv4(10, byte(p.number), 0, host).To4() }
 
+// tagged4 returns an IPv4 address in the network of the port's VLAN.
+func (p *port) tagged4(host byte) net.IP { return net.IPv4(10, 100+byte(p.number), 0, host).To4() }
+
+// beyondTagged4 is an IPv4 address behind the host at the far end of the port's VLAN.
+func (p *port) beyondTagged4() net.IP { return net.IPv4(203, 0, 100+byte(p.number), 7).To4() }
+
 // beyond4 is an IPv4 address behind the host at the far end.
 func (p *port) beyond4() net.IP { return net.IPv4(203, 0, byte(p.number), 7).To4() }
 
 // packetSocket is the far end of a port that is a card, too.
-type packetSocket struct {
-	fd   int
-	file *os.File
-}
+type packetSocket struct{ file *os.File }
 
 // openFar opens a socket on a device of the calling thread's network namespace that gets what comes in, whatever its addresses, and sets
 // the device up.
@@ -73,13 +76,16 @@ func openFar(l netlink.Link) (far, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &packetSocket{fd: fd, file: os.NewFile(uintptr(fd), "far end")}
+	s := &packetSocket{os.NewFile(uintptr(fd), "far end")}
 	err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index, Protocol: all})
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	}
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1)
 	}
 	if err != nil {
 		s.Close()
@@ -96,8 +102,37 @@ func (s *packetSocket) Send(frame []byte) error {
 	return err
 }
 
-func (s *packetSocket) Receive(buffer []byte) (int, error) { return s.file.Read(buffer) }
-func (s *packetSocket) Close() error                       { return s.file.Close() }
+// Receive puts a tag back into the frame, which the kernel has taken out before the socket sees it.
+func (s *packetSocket) Receive(buffer []byte) (n int, err error) {
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	beside := make([]byte, 64)
+	readErr := raw.Read(func(fd uintptr) bool {
+		var m int
+		n, m, _, _, err = unix.Recvmsg(int(fd), buffer[:len(buffer)-4], beside[:cap(beside)], 0)
+		beside = beside[:m]
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if err = errors.Join(readErr, err); err != nil {
+		return 0, err
+	}
+	messages, err := unix.ParseSocketControlMessage(beside)
+	for _, m := range messages {
+		// struct tpacket_auxdata: status, two lengths, two offsets, the tag and its protocol.
+		if m.Header.Type != unix.PACKET_AUXDATA || binary.NativeEndian.Uint32(m.Data)&unix.TP_STATUS_VLAN_VALID == 0 {
+			continue
+		}
+		copy(buffer[16:], buffer[12:n])
+		binary.BigEndian.PutUint16(buffer[12:], binary.NativeEndian.Uint16(m.Data[18:]))
+		binary.BigEndian.PutUint16(buffer[14:], binary.NativeEndian.Uint16(m.Data[16:]))
+		n += 4
+	}
+	return n, err
+}
+
+func (s *packetSocket) Close() error { return s.file.Close() }
 
 // arrivals are the frames that have come out of a port.
 type arrivals struct {
@@ -142,11 +177,11 @@ func (a *arrivals) forget() {
 }
 
 // patience bounds every wait: a guest of an emulator is slow.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // wait polls until done returns true, and returns false if that takes too long.
 func wait(done func() bool) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if done() {
 			return true
 		}

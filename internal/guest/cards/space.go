@@ -49,11 +49,14 @@ func Space(wires []Wire) (leave func(), err error) {
 	return leave, nil
 }
 
+// tapMTU has room for all that the cards send.
+const tapMTU = 16 << 10
+
 // joinTaps makes the taps of a wire and joins them with a bridge, which forwards all frames to the other end whatever their addresses
 // are.
 func joinTaps(wire, queues int) error {
 	snooping := false
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("wire%d", wire)}, MulticastSnooping: &snooping}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("wire%d", wire), MTU: tapMTU}, MulticastSnooping: &snooping}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("join two taps: %w", err)
 	}
@@ -71,6 +74,9 @@ func joinTaps(wire, queues int) error {
 		err := netlink.LinkAdd(tap)
 		for _, f := range tap.Fds {
 			f.Close() // the tap stays, for the emulator to open
+		}
+		if err == nil {
+			err = netlink.LinkSetMTU(tap, tapMTU)
 		}
 		if err == nil {
 			err = netlink.LinkSetMaster(tap, bridge)
