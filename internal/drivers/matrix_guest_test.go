@@ -242,7 +242,10 @@ var trials = map[string]func(m *trial) string{
 		if err != nil || !severalQueues.MatchString(out) {
 			return "no such setting"
 		}
-		_, err = m.run("ethtool", "-L", m.in.name, "combined", "1")
+		out, err = m.run("ethtool", "-L", m.in.name, "combined", "1")
+		if strings.Contains(out, "not supported") {
+			return "no such setting"
+		}
 		answer := m.forwards(32)
 		if err != nil {
 			m.detach(m.T)
