@@ -208,7 +208,7 @@ static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_
 	if (data + (was_v6 ? OUTER_IPV6 : OUTER_IPV4) > data_end)
 		return -PUNT_SCION_MALFORMED;
 	if (!next_hop_takes(ctx, hop))
-		return -PUNT_SCION_MTU;
+		return -PUNT_SCION_BUFFERS;
 	check = scion_udp_check(data, p, l, was_v6, v6, to_host, data_end);
 	if (v6 != was_v6) {
 		if (bpf_xdp_adjust_head(ctx,

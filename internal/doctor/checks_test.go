@@ -108,6 +108,18 @@ func TestHostChecks(t *testing.T) {
 	}
 }
 
+func TestShortLinks(t *testing.T) {
+	if found := checkShort(nil); len(found) != 0 {
+		t.Errorf("%v without a short link", found)
+	}
+	found := checkShort([]ShortLink{{Link: "2", Remote: netip.MustParseAddr("192.0.2.2"), Topology: 1472, Longest: 1422}})
+	const want = "link 2: its mtu is 1472 in topology.json, and the way to 192.0.2.2 takes packets of 1422 bytes: longer ones are dropped, and answered " +
+		"with packet too big (scion.too_big); make the MTU of the way larger by 50, or write mtu = 1422 at both ends"
+	if len(found) != 1 || found[0].Status != Warn || found[0].Check != "link-mtu" || found[0].Finding != want {
+		t.Errorf("%v, want %s", found, want)
+	}
+}
+
 func TestMixedInterfaces(t *testing.T) {
 	if found := checkMixed(""); len(found) != 0 {
 		t.Errorf("without interfaces: %+v", found)

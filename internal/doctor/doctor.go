@@ -90,6 +90,8 @@ type Options struct {
 	Server int
 	// Mixed names the interfaces that lead both to other ASes and to the inside, separated by commas.
 	Mixed string
+	// Short are the router's links whose way takes shorter packets than the topology says.
+	Short []ShortLink
 	// Strays are interfaces by which running SCION routers receive datagrams of links that belong to other interfaces.
 	Strays []Stray
 	// Route tells whether the IP router is configured or runs. Forwarding and netfilter's rules are examined then.
@@ -247,6 +249,7 @@ func Run(o Options) (*Report, error) {
 		r.add(checkInterface(facts)...)
 	}
 	r.add(checkMixed(o.Mixed)...)
+	r.add(checkShort(o.Short)...)
 	r.add(checkStrays(o.Strays)...)
 	if o.LB != nil {
 		facts := readLB(o.LB)

@@ -2,7 +2,10 @@
 
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // checkMixed warns of interfaces that lead both to neighbor ASes and to the inside. names separates them with commas.
 func checkMixed(names string) []Finding {
@@ -11,4 +14,21 @@ func checkMixed(names string) []Finding {
 	}
 	return []Finding{{Status: Warn, Check: "link-interface", Finding: fmt.Sprintf("%s: a way to other ASes, and maybe to the inside too: "+
 		"whoever can send there can pose as a host of the AS or as a sibling; give the inside an interface of its own", names)}}
+}
+
+// ShortLink is a link of the router whose way to the far end takes SCION packets of Longest bytes, and the topology says Topology.
+type ShortLink struct {
+	Link              string
+	Remote            netip.Addr
+	Topology, Longest int
+}
+
+// checkShort warns of links whose way takes shorter packets than the topology promises to hosts.
+func checkShort(links []ShortLink) (found []Finding) {
+	for _, l := range links {
+		found = append(found, Finding{Status: Warn, Check: "link-mtu", Finding: fmt.Sprintf("link %s: its mtu is %d in topology.json, and the way to %s "+
+			"takes packets of %d bytes: longer ones are dropped, and answered with packet too big (scion.too_big); "+
+			"make the MTU of the way larger by %d, or write mtu = %d at both ends", l.Link, l.Topology, l.Remote, l.Longest, l.Topology-l.Longest, l.Longest)})
+	}
+	return found
 }

@@ -89,6 +89,9 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	o.Remote = append(o.Remote, remote...)
 	o.Sockets = r.Sockets()
 	o.Server = scion.ServerPID(r.ID())
+	for _, l := range scion.ShortLinks(r) {
+		o.Short = append(o.Short, doctor.ShortLink(l))
+	}
 	if !table.Loose() {
 		if o.Mixed, err = scion.BothWays(r); err != nil {
 			return err

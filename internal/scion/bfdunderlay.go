@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
+	"github.com/scionproto/scion/pkg/addr"
 	"github.com/scionproto/scion/private/underlay/conn"
 	scionrouter "github.com/scionproto/scion/router"
 	"github.com/scionproto/scion/router/bfd"
@@ -21,6 +22,7 @@ import (
 	"culvert/internal/scion/handover"
 	"culvert/internal/scion/keyring"
 	"culvert/internal/scion/scionplane"
+	"culvert/internal/scion/toobig"
 )
 
 // gatedUnderlay is the reference's UDP/IP underlay with a tap at the socket of each link, and a gate for each BFD session. Links
@@ -37,6 +39,8 @@ type gatedUnderlay struct {
 	session *handover.Session
 	// ring has the keys that follow a schedule, nil without one.
 	ring *keyring.Ring
+	// sizes answers packets that are too big for their link.
+	sizes *toobig.Guard
 
 	// started is closed once the data plane runs. It has given pool and queues by then.
 	started chan struct{}
@@ -71,13 +75,20 @@ type bfdConfig struct {
 
 // gateSessions puts an underlay with gates into a data plane that has no links yet. The reference does not export its
 // underlays, so this reads the unexported field. The error is about a version of the reference without that field.
-func gateSessions(c *scionrouter.Connector, r *Router, former map[linkKey]*coreLink) (*gatedUnderlay, error) {
+func gateSessions(c *scionrouter.Connector, r *Router, former *gatedUnderlay) (*gatedUnderlay, error) {
 	underlays, err := handover.Unexported[map[string]scionrouter.UnderlayProvider](&c.DataPlane, "underlays")
 	if err != nil {
 		return nil, err
 	}
-	u := &gatedUnderlay{UnderlayProvider: (*underlays)["udpip"], router: r, former: former, links: map[linkKey]*coreLink{},
+	u := &gatedUnderlay{UnderlayProvider: (*underlays)["udpip"], router: r, links: map[linkKey]*coreLink{},
 		gates: map[int]*bfdGate{}, started: make(chan struct{})}
+	own := toobig.Router{IA: addr.IA(r.Datapath.LocalIA), Host: addr.HostIP(r.Datapath.Links[0].Local.Addr()),
+		Authenticate: r.Config.Features.ExperimentalSCMPAuthentication}
+	if former != nil {
+		u.former, u.sizes = former.links, toobig.NewGuard(own, r.fragment, former.sizes)
+	} else {
+		u.sizes = toobig.NewGuard(own, r.fragment, nil)
+	}
 	u.SetConnOpener(u)
 	(*underlays)["udpip"] = u
 	return u, nil
@@ -86,6 +97,7 @@ func gateSessions(c *scionrouter.Connector, r *Router, former map[linkKey]*coreL
 // Start implements scionrouter.UnderlayProvider.
 func (u *gatedUnderlay) Start(ctx context.Context, pool scionrouter.PacketPool, queues []chan *scionrouter.Packet) {
 	u.pool, u.queues = pool, queues
+	u.sizes.Start(pool)
 	u.UnderlayProvider.Start(ctx, pool, queues)
 	close(u.started)
 }
@@ -102,7 +114,15 @@ func (u *gatedUnderlay) NewExternalLink(qSize int, session *bfd.Session, local, 
 
 	session = u.begin(session, local, remote)
 	link, err := u.UnderlayProvider.NewExternalLink(qSize, session, local, remote, ifID, metrics)
-	return u.made(link, err, local, remote)
+	if link, err = u.made(link, err, local, remote); err != nil {
+		return nil, err
+	}
+	key := keyOf(local, remote)
+	of, _, err := u.linkOf(key)
+	if err != nil {
+		return nil, err
+	}
+	return u.sizes.Link(link, of.Name, key.local, key.remote)
 }
 
 // NewSiblingLink implements scionrouter.UnderlayProvider.
@@ -123,6 +143,16 @@ func keyOf(local, remote string) linkKey {
 		return unmap(a)
 	}
 	return linkKey{parse(local), parse(remote)}
+}
+
+// linkOf returns the link with an address at the far end, and its index in Config.Links.
+func (u *gatedUnderlay) linkOf(key linkKey) (scionplane.Link, int, error) {
+	all := u.router.Datapath.Links
+	i := slices.IndexFunc(all, func(l scionplane.Link) bool { return l.Remote == key.remote })
+	if i < 0 {
+		return scionplane.Link{}, i, errors.New("no link to " + key.remote.String() + " in the configuration")
+	}
+	return all[i], i, nil
 }
 
 // begin notes the session of the link that is made next, and returns the one that the link gets: the former data plane's if the
@@ -176,14 +206,19 @@ func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (sc
 		}
 	}
 	u.links[key] = l
+	link, i, err := u.linkOf(key)
+	if err != nil {
+		return nil, err
+	}
+	socket := u.keyed(l.tap)
+	if link.Scope != scionplane.ScopeExternal {
+		if socket, err = u.sizes.Socket(socket, link.Name, key.local, key.remote); err != nil {
+			return nil, err
+		}
+	}
 	if u.session == nil {
-		return u.keyed(l.tap), nil
+		return socket, nil
 	}
-	i := slices.IndexFunc(u.router.Datapath.Links, func(l scionplane.Link) bool { return l.Remote == key.remote })
-	if i < 0 {
-		return nil, errors.New("no link to " + remote.String() + " in the configuration")
-	}
-	link := u.router.Datapath.Links[i]
 	l.bfd = u.config(u.session.Session, key)
 	disc := u.router.discriminator(link)
 	if former != nil && former.session != nil && former.bfd == l.bfd {
@@ -194,7 +229,7 @@ func (u *gatedUnderlay) Open(local, remote netip.AddrPort, cfg *conn.Config) (sc
 	l.gate = &bfdGate{link: link.Name, remote: link.Remote, localDisc: disc, up: l.session.IsUp,
 		refuseExtensions: u.router.Datapath.BFDMinTTL > 0}
 	u.gates[i] = l.gate
-	return &gatedConn{BatchConn: u.keyed(l.tap), gate: l.gate}, nil
+	return &gatedConn{BatchConn: socket, gate: l.gate}, nil
 }
 
 // keyed has the packets of a link noted in the ring, if keys follow a schedule.

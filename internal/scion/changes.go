@@ -32,6 +32,7 @@ func (p *plan) Changes(former stage.Plan, _ *datapath.Instance) []string {
 	c.Value("SCION services:", a.Datapath.Services, b.Datapath.Services)
 	c.Value("scion.link_interfaces:", f.file.LinkInterfaces, p.file.LinkInterfaces)
 	c.Value("scion.bfd_min_ttl:", f.file.BFDMinTTL, p.file.BFDMinTTL)
+	c.Value("scion.too_big:", f.file.TooBig, p.file.TooBig)
 	c.Value("scion.debug_http:", f.file.DebugHTTP, p.file.DebugHTTP)
 	c.Value("scion.config:", a.Path, b.Path)
 	c.Value("SCION "+fieldMetrics+":", orOff(a.Config.Metrics.Prometheus), orOff(b.Config.Metrics.Prometheus))

@@ -34,6 +34,8 @@ type Router struct {
 	// keysLoaded says that none of them is missing.
 	keysLoaded bool
 
+	// fragment says that packets which are too big for their way leave in IP fragments, as the reference sends them.
+	fragment bool
 	// discriminators are those that links have had, in an earlier process or under a former configuration.
 	discriminators map[scionplane.Pair]uint32
 	// fields names, for each of Datapath.Links, the topology field that holds its local address.

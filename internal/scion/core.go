@@ -47,17 +47,17 @@ func newCore(r *Router, former *core) (_ *core, err error) {
 	}
 	c := &core{router: r, connector: scionrouter.NewConnector(r.Config.Router, r.Config.Features), former: former}
 	c.holders.Hold()
-	var links map[linkKey]*coreLink
+	var before *gatedUnderlay
 	if former != nil {
 		former.holders.Hold()
-		links = former.underlay.links
+		before = former.underlay
 	}
 	defer func() {
 		if err != nil {
 			c.drop()
 		}
 	}()
-	if c.underlay, err = gateSessions(c.connector, r, links); err != nil {
+	if c.underlay, err = gateSessions(c.connector, r, before); err != nil {
 		return nil, err
 	}
 	c.gates = c.underlay.gates
@@ -193,6 +193,7 @@ func (c *core) drop() {
 	for _, l := range c.underlay.links {
 		_ = l.tap.Close()
 	}
+	c.underlay.sizes.Close()
 	if c.guard != nil {
 		c.guard.close()
 	}
@@ -221,5 +222,6 @@ func (c *core) end() {
 		_ = l.tap.Abandon()
 	}
 	c.guard.close()
+	c.underlay.sizes.Close()
 	c.cancel()
 }

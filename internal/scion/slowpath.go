@@ -184,7 +184,7 @@ func (s *SlowPath) Serve(parent context.Context, fast FastPathCounters, extra pr
 		collectors = append(collectors, s.guard)
 	}
 	watch := newBFDWatch(s.gates, fast)
-	collectors = append(collectors, watch)
+	collectors = append(collectors, watch, s.underlay.sizes)
 	if extra != nil {
 		collectors = append(collectors, extra)
 	}
@@ -196,7 +196,7 @@ func (s *SlowPath) Serve(parent context.Context, fast FastPathCounters, extra pr
 	}
 	defer s.turns.End()
 	g.Go(func() error {
-		every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()); s.turns.Beat() })
+		every(ctx, bfdWatchPeriod, func() { watch.look(time.Now()); s.underlay.sizes.Look(time.Now(), log.Info); s.turns.Beat() })
 		return nil
 	})
 	if stray := newPortWatch(fast); stray != nil {

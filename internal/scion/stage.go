@@ -70,7 +70,7 @@ func newPlan(file Table) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Datapath.BFDMinTTL = uint8(file.BFDMinTTL)
+	r.Datapath.BFDMinTTL, r.fragment = uint8(file.BFDMinTTL), file.TooBig == TooBigFragment
 	return &plan{router: r, file: file}, nil
 }
 

@@ -28,7 +28,7 @@ func (p *plan) ServedBy(former stage.Prepared) bool {
 // sameCore tells whether the reference's data plane of former is the one that p asks for.
 func (p *plan) sameCore(former *plan) bool {
 	a, b := p.router, former.router
-	return a.Path == b.Path && p.file.Loose() == former.file.Loose() &&
+	return a.Path == b.Path && p.file.Loose() == former.file.Loose() && a.fragment == b.fragment &&
 		reflect.DeepEqual(a.Config.Router, b.Config.Router) && reflect.DeepEqual(a.Config.Features, b.Config.Features) &&
 		reflect.DeepEqual(a.Control, b.Control) && reflect.DeepEqual(a.Keys, b.Keys) && reflect.DeepEqual(a.Datapath, b.Datapath) && reflect.DeepEqual(a.BFD, b.BFD)
 }

@@ -22,6 +22,8 @@ type Table struct {
 	LinkInterfaces string `toml:"link_interfaces"`
 	// BFDMinTTL is the lowest TTL or hop limit that BFD packets are accepted with. 0, the default, accepts any.
 	BFDMinTTL int `toml:"bfd_min_ttl"`
+	// TooBig is TooBigAnswer, the default, or TooBigFragment.
+	TooBig string `toml:"too_big"`
 	// Key has the AS's master keys with the times at which they are valid. Without any the router has master0.key of its own
 	// configuration directory.
 	Key []KeyTable `toml:"key"`
@@ -34,6 +36,14 @@ const (
 	LinksStrict = "strict"
 	// LinksLoose accepts all datagrams by any interface.
 	LinksLoose = "loose"
+)
+
+// The values of Table.TooBig.
+const (
+	// TooBigAnswer drops packets that are too big for the way out, and answers them by SCMP.
+	TooBigAnswer = "answer"
+	// TooBigFragment sends them in IP fragments, as the reference does.
+	TooBigFragment = "fragment"
 )
 
 // Loose tells whether datagrams of links are accepted by any interface.
@@ -62,6 +72,13 @@ func (s *Table) Check(in config.Position) error {
 	case LinksStrict, LinksLoose:
 	default:
 		errs.Add(in.Locate("link_interfaces", fmt.Errorf("scion.link_interfaces = %q: use %q or %q", s.LinkInterfaces, LinksStrict, LinksLoose)))
+	}
+	switch s.TooBig {
+	case "":
+		s.TooBig = TooBigAnswer
+	case TooBigAnswer, TooBigFragment:
+	default:
+		errs.Add(in.Locate("too_big", fmt.Errorf("scion.too_big = %q: use %q or %q", s.TooBig, TooBigAnswer, TooBigFragment)))
 	}
 	if s.BFDMinTTL < 0 || s.BFDMinTTL > 255 {
 		errs.Add(in.Locate("bfd_min_ttl", fmt.Errorf("scion.bfd_min_ttl = %d: use 1 to 255, or 0 for any", s.BFDMinTTL)))

@@ -89,10 +89,30 @@ func TestFramesOfSeveralBuffers(t *testing.T) {
 		if (action == 4) != c.forwarded {
 			t.Errorf("%s: action %d, want forwarded %v", c.name, action, c.forwarded)
 		}
+		if counted := puntedBuffers(t, inst); counted != !c.forwarded {
+			t.Errorf("%s: counted as punt scion-buffers: %v", c.name, counted)
+		}
 		if !c.forwarded && !bytes.Equal(after, c.frame) {
 			t.Errorf("%s: the frame was passed up changed", c.name)
 		}
 	}
+}
+
+// puntedBuffers tells whether a frame was passed up as scion-buffers.
+func puntedBuffers(t *testing.T, inst scionplane.Plane) bool {
+	t.Helper()
+	ports, err := inst.Ports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range ports {
+		for _, r := range port.Reasons {
+			if r.Verdict == "punt" && r.Name == "scion-buffers" && r.Packets > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // TestBFDFromInsideIsNotTheSessions checks that BFD packets from inside the AS have another reason than those of the
