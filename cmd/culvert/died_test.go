@@ -258,3 +258,27 @@ func TestNoInterfaceYet(t *testing.T) {
 	must(err)
 	must(netlink.LinkDel(fx0))
 }
+
+// TestPeerInGenericMode runs an IP router in generic mode on a veth whose peer has no NAPI: the kernel sends frames into it all the same.
+func TestPeerInGenericMode(t *testing.T) {
+	b := newPairsBed(t)
+	for _, name := range []string{"ft1", "fx1"} {
+		_, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, 0)
+		must(err)
+	}
+	const arrive = "frames redirected into it arrive: generic mode does not need NAPI at the peer"
+	doctor := func(want string, args ...string) {
+		t.Helper()
+		_, stdout, _ := culvert(t, append([]string{"doctor"}, args...)...)
+		if !strings.Contains(stdout, want) || strings.Contains(stdout, "has NAPI off") {
+			t.Errorf("culvert doctor %q: want %q in\n%s", args, want, stdout)
+		}
+	}
+	file := b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmode = 'generic'\n"+smallRoute)
+	doctor(arrive, "-c", file)
+	b.expect(0, "", "attach", "-c", file)
+	doctor(arrive, "-i", "ft0")
+	if out := b.expect(0, "interface ft0", "status"); strings.Contains(out, "FAILS") {
+		t.Errorf("status:\n%s", out)
+	}
+}

@@ -201,6 +201,14 @@ func (n netif) merging() (on []string, fixed bool) {
 // native tells whether an XDP program is attached in the driver, which therefore has not refused it.
 func (n netif) native() bool { return n.program != nil && n.program.mode == "xdp" }
 
+// generic tells whether culvert runs on it in generic mode, or will.
+func (n netif) generic() bool {
+	if n.program != nil && n.program.ours() {
+		return n.program.mode == "xdpgeneric"
+	}
+	return n.stages.Generic
+}
+
 // unlessMerging is what follows a finding that the driver runs XDP.
 func (n netif) unlessMerging() string {
 	if on, _ := n.merging(); len(on) > 0 && !n.native() {
@@ -233,19 +241,34 @@ func checkMerging(n netif) *Finding {
 	return f
 }
 
-// checkVLAN looks for VLAN tags that the device strips before XDP sees the frame. XDP would then take a tagged packet for
-// one of the untagged network.
+// checkVLAN looks for VLAN tags that the device takes off before XDP sees the frame. XDP would then take a tagged packet for
+// one of the untagged network: nothing that forwards is attached then, and no filter if there are VLAN devices. A veth takes no tags off,
+// but its peer may pass them beside the frame.
 func checkVLAN(n netif) *Finding {
-	if len(n.vlans) == 0 {
+	taken := n.offloads["rx-vlan-hw-parse"].on
+	command := "ethtool -K " + n.name + " rxvlan off"
+	if n.peer != nil {
+		taken = n.peer.offloads["tx-vlan-hw-insert"].on
+		command = n.peer.command("ethtool -K %s txvlan off")
+	}
+	of := strings.Join(n.vlans, ", ")
+	switch {
+	case taken && n.forwards && n.peer == nil:
+		return &Finding{
+			Status: Fail, Check: "vlan", Command: command,
+			Finding: "VLAN tags are taken off before XDP sees the frame: packets of VLANs would be forwarded as untagged ones",
+		}
+	case of == "":
 		return nil
+	case taken && n.stages.Filter && n.peer == nil:
+		return &Finding{
+			Status: Fail, Check: "vlan", Command: command,
+			Finding: "tags of " + of + " are taken off before XDP sees the frame: rules would take their packets for untagged ones",
+		}
+	case taken:
+		return &Finding{Status: Warn, Check: "vlan", Finding: "tags of " + of + " are taken off before XDP sees the frame", Command: command}
 	}
-	f := &Finding{Check: "vlan", Finding: "tags reach XDP (" + strings.Join(n.vlans, ", ") + ")"}
-	if n.offloads["rx-vlan-hw-parse"].on {
-		f.Status = Warn
-		f.Finding = "tags of " + strings.Join(n.vlans, ", ") + " are taken off before XDP sees the frame"
-		f.Command = "ethtool -K " + n.name + " rxvlan off"
-	}
-	return f
+	return &Finding{Check: "vlan", Finding: "tags reach XDP (" + of + ")"}
 }
 
 // checkSourceFilter warns of a strict rp_filter, which applies to packets that XDP passes to the slow path.

@@ -16,14 +16,16 @@ type Stages struct {
 	SCION, Route, LB, Filter bool
 	// SYN tells whether the filter answers SYNs with cookies.
 	SYN bool
+	// Generic tells whether they run in generic mode.
+	Generic bool
 }
 
 // stages returns the stages that are on. If nothing is configured and nothing runs, these are all that forward, since nobody
 // knows which one will be.
 func (o Options) stages() Stages {
 	s := o.Stages
-	if s == (Stages{}) {
-		return Stages{SCION: true, Route: true, LB: true}
+	if s == (Stages{Generic: s.Generic}) {
+		return Stages{SCION: true, Route: true, LB: true, Generic: s.Generic}
 	}
 	s.SYN = s.SYN || len(o.Protected) > 0 || o.Forwarded
 	return s
@@ -67,7 +69,7 @@ func FailsAtPeer(name string, s Stages) (fails []Finding) {
 }
 
 // checkPeerNAPI looks whether frames that are redirected into a veth arrive. Unless the peer has NAPI on, the kernel drops
-// them, and no counter of the interface shows it.
+// them, and no counter of the interface shows it. In generic mode the kernel sends them as it sends its own.
 func checkPeerNAPI(n netif) *Finding {
 	if n.peer == nil || !n.up {
 		return nil
@@ -86,6 +88,8 @@ func checkPeerNAPI(n netif) *Finding {
 		f.Status = Fail
 		f.Finding = fmt.Sprintf("frames redirected into it are lost: %s is down", p)
 		f.Command = p.command("ip link set dev %s up")
+	case n.generic():
+		f.Finding = "frames redirected into it arrive: generic mode does not need NAPI at the peer"
 	case on:
 		f.Finding = fmt.Sprintf("frames redirected into it arrive: %s has NAPI on", p)
 	case !n.xdp.known && !p.seen:

@@ -56,6 +56,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		if router == nil && n.Workers != nil {
 			o.IdleWorkers = append(o.IdleWorkers, path)
 		}
+		o.Stages.Generic = n.Mode == config.ModeGeneric
 		o.Stages.Route, o.Stages.SCION = o.Stages.Route || ipRouter != nil, o.Stages.SCION || router != nil
 		if t := stage.Table[*filterstage.Table](c.file, filterstage.Stage{}); t != nil {
 			o.Stages.Filter = true
@@ -137,6 +138,7 @@ func DoctorRunning(o *doctor.Options) {
 		o.Stages.SCION = o.Stages.SCION || scionplane.Routes(inst)
 		o.Stages.Route = o.Stages.Route || routeplane.OptionsOf(inst) != nil
 		o.Stages.LB = o.Stages.LB || lbplane.OptionsOf(inst) != nil
+		o.Stages.Generic = o.Stages.Generic || o.File == nil && inst.Generic()
 		o.Stages.Filter = true // any data plane takes filter rules
 		if f, err := filterplane.Read(inst); err == nil {
 			for _, s := range f.Services {

@@ -323,15 +323,6 @@ func (p *process) follower() *follower {
 		}
 		return err
 	}
-	f.checkPort = func(name string) error {
-		for _, plan := range p.now.Load().plans {
-			if c, ok := plan.(stage.PortChecker); ok {
-				if err := c.CheckPort(name); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
+	f.checkPort = func(name string) error { return checkPort(p.now.Load().plans, name) }
 	return f
 }

@@ -14,6 +14,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/filestamp"
+	"culvert/internal/host/pins"
 	"culvert/internal/lb/lbstage"
 	"culvert/internal/route/routestage"
 	"culvert/internal/scion"
@@ -175,7 +176,26 @@ func (u *up) checkHost(process bool, served int, note func(error)) error {
 			errs.Add(c.CheckHost(stage.Host{Interfaces: u.on, Process: process, Served: served, Note: note}))
 		}
 	}
+	for _, name := range u.on {
+		if !pins.NoInterface(name) { // attaching says so, or waits for it
+			if err := checkPort(u.plans, name); err != nil {
+				errs.Add(u.locate(name, err))
+			}
+		}
+	}
 	return errs.Err()
+}
+
+// checkPort returns an error if one of the stages does not work on an interface.
+func checkPort(plans []stage.Plan, name string) error {
+	for _, p := range plans {
+		if c, ok := p.(stage.PortChecker); ok {
+			if err := c.CheckPort(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // options returns the options of the data plane, without parts.

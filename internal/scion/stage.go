@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"culvert/internal/config"
+	"culvert/internal/host/netdev"
 	"culvert/internal/host/tcplisten"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stage"
@@ -121,6 +122,9 @@ func (p *plan) CheckHost(h stage.Host) error {
 	}
 	return errs.Err()
 }
+
+// CheckPort implements stage.PortChecker.
+func (p *plan) CheckPort(name string) error { return netdev.CheckTags(name) }
 
 // Summary implements stage.Summarizer.
 func (p *plan) Summary() []stage.Count {

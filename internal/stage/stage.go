@@ -137,7 +137,8 @@ var ErrSucceeded = errors.New("another configuration has taken over")
 
 // PortChecker is a Plan that does not work on every interface.
 type PortChecker interface {
-	// CheckPort returns an error if the stage does not work on an interface that has appeared after the start.
+	// CheckPort returns an error if the stage does not work on an interface, which exists. It is called before the start, and for one
+	// that has appeared later.
 	CheckPort(name string) error
 }
 

@@ -12,6 +12,7 @@ import (
 	"culvert/internal/filter"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/host/hostaddr"
+	"culvert/internal/host/netdev"
 	"culvert/internal/stage"
 )
 
@@ -70,6 +71,14 @@ func (p *Plan) CheckHost(h stage.Host) error {
 			"for a service behind this host set forwarded = true", s)))
 	}
 	return nil
+}
+
+// CheckPort implements stage.PortChecker.
+func (p *Plan) CheckPort(name string) error {
+	if !p.On() {
+		return nil
+	}
+	return netdev.CheckVLANs(name)
 }
 
 // Check implements stage.Plan: the file's filter must not contradict what was made by hand.

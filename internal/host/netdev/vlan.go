@@ -2,7 +2,13 @@
 
 package netdev
 
-import "github.com/vishvananda/netlink"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
 
 // VLANTag is added to a VLAN ID (0 to 4095), so that the tag of ID 0 differs from no tag.
 const VLANTag = 0x1000
@@ -19,4 +25,47 @@ func VLANOf(l netlink.Link) (parent int, tag uint16) {
 		return 0, 0
 	}
 	return a.ParentIndex, VLANTag | uint16(v.VlanId)
+}
+
+// rxVLAN is the ethtool flag of devices that take VLAN tags off (ETH_FLAG_RXVLAN of linux/ethtool.h).
+const rxVLAN = 1 << 8
+
+// CheckTags returns an error for a device that takes VLAN tags off before XDP sees the frame, with the command that mends it. A
+// program would take packets of a VLAN for untagged ones. A veth never takes tags off, whatever its flag says.
+func CheckTags(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		if errors.As(err, &netlink.LinkNotFoundError{}) {
+			return fmt.Errorf("interface %s does not exist: see 'ip link'", name)
+		}
+		return fmt.Errorf("looking at interface %s: %w", name, err)
+	}
+	if l.Type() == "veth" {
+		return nil
+	}
+	flags, err := Ethtool(name, unix.ETHTOOL_GFLAGS, 0)
+	if err == nil && flags&rxVLAN != 0 {
+		return fmt.Errorf("%s takes VLAN tags off before culvert sees them: ethtool -K %[1]s rxvlan off", name)
+	}
+	return nil
+}
+
+// CheckVLANs is CheckTags for what passes packets to the host, such as a filter: without VLAN devices, the kernel drops tagged packets
+// after that anyway.
+func CheckVLANs(name string) error {
+	err := CheckTags(name)
+	if err == nil {
+		return nil
+	}
+	below, linkErr := netlink.LinkByName(name)
+	links, listErr := netlink.LinkList()
+	if linkErr != nil || listErr != nil {
+		return err
+	}
+	for _, l := range links {
+		if l.Type() == "vlan" && l.Attrs().ParentIndex == below.Attrs().Index {
+			return err
+		}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
+	"culvert/internal/host/netdev"
 	"culvert/internal/host/pulse"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
@@ -96,6 +97,14 @@ func (p *Plan) CheckHost(h stage.Host) error {
 	p.noteBGP(h.Note)
 	_, err := p.seedText()
 	return err
+}
+
+// CheckPort implements stage.PortChecker.
+func (p *Plan) CheckPort(name string) error {
+	if !p.On() {
+		return nil
+	}
+	return netdev.CheckTags(name)
 }
 
 // Summary implements stage.Summarizer.

@@ -10,11 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/datapath"
-	"culvert/internal/host/netdev"
 	"culvert/internal/host/netfilter"
 	"culvert/internal/route/routeplane"
 )
@@ -119,29 +117,6 @@ func (g *guardedPlane) look(log *slog.Logger) error {
 			"rules", netfilter.Summary(found))
 	default:
 		log.Info("the rules of netfilter are gone: the fast path forwards again")
-	}
-	return nil
-}
-
-// rxVLAN is the ethtool flag of devices that strip VLAN tags (ETH_FLAG_RXVLAN of linux/ethtool.h).
-const rxVLAN = 1 << 8
-
-// checkTags returns an error for a device that strips VLAN tags before the program runs. The program would route such
-// packets as untagged. A veth never strips tags, whatever its flag says.
-func checkTags(name string) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		if errors.As(err, &netlink.LinkNotFoundError{}) {
-			return fmt.Errorf("interface %s does not exist: see 'ip link'", name)
-		}
-		return fmt.Errorf("looking at interface %s: %w", name, err)
-	}
-	if l.Type() == "veth" {
-		return nil
-	}
-	flags, err := netdev.Ethtool(name, unix.ETHTOOL_GFLAGS, 0)
-	if err == nil && flags&rxVLAN != 0 {
-		return fmt.Errorf("%s takes VLAN tags off before culvert sees them: ethtool -K %[1]s rxvlan off", name)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
-	"culvert/internal/host/pins"
+	"culvert/internal/host/netdev"
 	"culvert/internal/host/pulse"
 	"culvert/internal/route"
 	"culvert/internal/route/routeplane"
@@ -38,14 +38,11 @@ func (s Stage) Plan(f stage.File) (stage.Plan, error) {
 	if t == nil {
 		return nil, nil
 	}
-	return &plan{*t, f.Node.Missing == config.MissingWait}, nil
+	return &plan{*t}, nil
 }
 
 // plan is a [route] table.
-type plan struct {
-	file Table
-	wait bool // for interfaces that do not exist
-}
+type plan struct{ file Table }
 
 // Name implements stage.Plan.
 func (p *plan) Name() string { return Stage{}.Name() }
@@ -66,16 +63,11 @@ func (p *plan) CheckHost(h stage.Host) error {
 			errs.Add(p.file.Locate("bypass_netfilter", err))
 		}
 	}
-	for _, name := range h.Interfaces {
-		if !p.wait || !pins.NoInterface(name) {
-			errs.Add(p.CheckPort(name))
-		}
-	}
 	return errs.Err()
 }
 
 // CheckPort implements stage.PortChecker.
-func (p *plan) CheckPort(name string) error { return checkTags(name) }
+func (p *plan) CheckPort(name string) error { return netdev.CheckTags(name) }
 
 // prepared is a prepared IP router. It reserves nothing: all that it needs is a data plane.
 type prepared struct {

@@ -288,7 +288,7 @@ func (r Report) findPeers() {
 		if !router.Here || router.noSCION && router.Route == nil && router.LB == nil {
 			continue
 		}
-		stages := doctor.Stages{SCION: !router.noSCION, Route: router.Route != nil, LB: router.LB != nil}
+		stages := doctor.Stages{SCION: !router.noSCION, Route: router.Route != nil, LB: router.LB != nil, Generic: router.Mode == "generic"}
 		if f := router.Filter; f != nil {
 			stages.Filter, stages.SYN = true, f.Services > 0
 		}
