@@ -34,7 +34,12 @@ var Rows = []Row{
 	{"detach", "detached, the kernel goes on"},
 	{"queues", "number of queues changed while attached"},
 	{"mtu", "MTU made smaller: the kernel answers"},
+	{"mtu-all", "IPv4 with and without DF, IPv6, longer than the way out takes: as the kernel alone"},
+	{"ipv6", "IPv6: forwarded; hop limits and extension headers as the kernel alone"},
+	{"lb-mtu", "load balancer: a smaller MTU towards the backend, and the client is told"},
 	{"jumbo", "MTU 9000, several buffers"},
+	{"jumbo6", "MTU 9000, several buffers, IPv6"},
+	{"jumbo-mtu", "from MTU 9000 to MTU 1500, several buffers: as the kernel alone"},
 	{"down", "link down and up"},
 }
 
