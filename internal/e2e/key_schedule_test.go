@@ -175,3 +175,46 @@ func (r *keyRoll) trickle(streams ...*stream) {
 		time.Sleep(2 * time.Millisecond)
 	}
 }
+
+// TestKeyTakenOut takes a key out of the schedule that others know. Once the reload has answered, both paths refuse it.
+func TestKeyTakenOut(t *testing.T) {
+	b := newBetween(t, lab.Options{Name: "kto"})
+	master := []byte("key others know.")
+	known := filepath.Join(b.as.ConfigDir, "known.key")
+	check(t, os.WriteFile(known, []byte(base64.StdEncoding.EncodeToString(master)+"\n"), 0o600))
+	path := filepath.Join(b.as.ConfigDir, "culvert.toml")
+	write := func(more string) {
+		text := fmt.Sprintf("[scion]\nconfig = %q\n[[scion.key]]\nfile = %q\n", b.config, filepath.Join(b.as.Keys, "master0.key"))
+		check(t, os.WriteFile(path, []byte(text+more), 0o600))
+	}
+	with := fmt.Sprintf("[[scion.key]]\nfile = %q\nnot_before = 2026-01-01T00:00:00Z\n", known)
+	write(with)
+	b.serveAs(t, program(), "run", "-c", path)
+	s := b.stream(t, base64.StdEncoding.EncodeToString(control.DeriveHFMacKey(master)), 0)
+	fd := packetSocket(t, b.from)
+	defer unix.Close(fd)
+	send := func() {
+		for range 20 {
+			check(t, s.send(fd))
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for range 5 {
+		send()
+		settled(t, b.sink)
+		s.wantAll(t, b.sink)
+		before := s.sent.Load()
+		write("")
+		culvert(t, b.lab, "rut", "reload")
+		send()
+		settled(t, b.sink)
+		for n, arrived := range s.arrivals(t, b.sink)[before:] {
+			if arrived != 0 {
+				t.Fatalf("packet %d under the key that was taken out was forwarded", n)
+			}
+		}
+		s.sent.Store(before) // the numbers of those that were refused are sent again
+		write(with)
+		culvert(t, b.lab, "rut", "reload")
+	}
+}

@@ -185,6 +185,7 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 	}
 	p.watch.loop.Beat()
 	p.succeed(ctx, next, goOn, !keep)
+	p.awaitTaken(ctx)
 	p.move(next.file.Node, opened)
 	return !keep, nil
 }
@@ -307,6 +308,31 @@ func (p *process) succeed(ctx context.Context, next *up, goOn []*server, loaded 
 		former.inst.Close()
 	}
 	p.level.Set(next.file.Node.Level())
+}
+
+// takenWithin bounds how long a reload waits for stages to take over. It is a variable for tests.
+var takenWithin = 10 * time.Second
+
+// awaitTaken waits until all stages have taken over from those of before. Who is told that a key is gone relies on that.
+func (p *process) awaitTaken(ctx context.Context) {
+	limit := time.NewTimer(takenWithin)
+	defer limit.Stop()
+	for _, s := range p.servers {
+		t, ok := s.Prepared.(stage.Taker)
+		if !ok {
+			continue
+		}
+		select {
+		case <-t.Taken():
+		case <-s.done:
+		case <-ctx.Done():
+			return
+		case <-limit.C:
+			p.log.Warn("a stage takes long to take over: what it did before goes on until then", "stage", s.Name())
+			return
+		}
+		p.watch.loop.Beat()
+	}
 }
 
 // close closes a stage that is not served any more.

@@ -132,3 +132,44 @@ type fakePlan struct {
 }
 
 func (f fakePlan) Name() string { return f.name }
+
+// takingStage is a fakeStage that takes over when taken is closed.
+type takingStage struct {
+	fakeStage
+	taken chan struct{}
+}
+
+func (s takingStage) Taken() <-chan struct{} { return s.taken }
+
+// TestReloadAwaitsStages wants a reload to be in force once all stages have taken over, or have ended. It waits for none for ever.
+func TestReloadAwaitsStages(t *testing.T) {
+	var log strings.Builder
+	one, two := takingStage{fakeStage{name: "one"}, make(chan struct{})}, takingStage{fakeStage{name: "two"}, make(chan struct{})}
+	p := newProcess(&up{}, nil, newExported(), slog.New(slog.NewTextHandler(&log, nil)), new(slog.LevelVar))
+	over := make(chan struct{})
+	p.servers = []*server{{Prepared: fakeStage{name: "filter"}}, {Prepared: one, done: make(chan struct{})}, {Prepared: two, done: over}}
+	waiting := func() <-chan struct{} {
+		done := make(chan struct{})
+		go func() { defer close(done); p.awaitTaken(t.Context()) }()
+		return done
+	}
+	in := waiting()
+	close(over)
+	select {
+	case <-in:
+		t.Fatal("in force before the first stage has taken over")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(one.taken)
+	<-in
+	if log.Len() > 0 {
+		t.Errorf("the log has %s", log.String())
+	}
+	defer func(d time.Duration) { takenWithin = d }(takenWithin)
+	takenWithin = time.Millisecond
+	p.servers[2].done = make(chan struct{})
+	<-waiting()
+	if !strings.Contains(log.String(), "takes long to take over") || !strings.Contains(log.String(), "stage=two") {
+		t.Errorf("the log has %q", log.String())
+	}
+}

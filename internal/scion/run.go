@@ -247,6 +247,9 @@ func (f *fastPath) begin() (first bool) {
 	return false
 }
 
+// Taken implements stage.Taker: the former router's slow path answers until then, with its keys.
+func (f *fastPath) Taken() <-chan struct{} { return f.serves }
+
 // hasBegun tells whether Serve was called before.
 func (f *fastPath) hasBegun() bool {
 	select {

@@ -135,6 +135,13 @@ type Successor interface {
 // neighbors and backends see stays as it is.
 var ErrSucceeded = errors.New("another configuration has taken over")
 
+// Taker is a Prepared stage whose Serve takes over what until then goes on as the former configuration asked for, though that one's Serve
+// has ended.
+type Taker interface {
+	// Taken is closed once Serve has taken over. A configuration is in force from then on.
+	Taken() <-chan struct{}
+}
+
 // PortChecker is a Plan that does not work on every interface.
 type PortChecker interface {
 	// CheckPort returns an error if the stage does not work on an interface, which exists. It is called before the start, and for one
