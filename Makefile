@@ -12,7 +12,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 
 # Packages whose tests need no root and no network namespace. All others run as root.
 UNIT_PKGS = $(sort $(dir $(wildcard $(addsuffix /*_test.go,./internal/api ./internal/events ./internal/genapi ./internal/web ./cmd/culvert/internal/benchcmd ./cmd/culvert/internal/cli ./internal/bench/report ./internal/bpfobj ./internal/bench/search ./internal/config \
-	./internal/filter/cbpf/cbpftest ./internal/drivers ./internal/gendashboards ./internal/guest ./internal/guest/cards ./internal/lb/maglev ./internal/filter/pcap ./internal/scion/scionpkt ./internal/show/dump ./internal/stats ./internal/support ./internal/config/tomltext ./internal/host/pins ./internal/host/procnet ./internal/host/tcplisten ./internal/host/udpsock ./internal/version))))
+	./internal/filter/cbpf/cbpftest ./internal/drivers ./internal/soak ./internal/gendashboards ./internal/guest ./internal/guest/cards ./internal/lb/maglev ./internal/filter/pcap ./internal/scion/scionpkt ./internal/show/dump ./internal/stats ./internal/support ./internal/config/tomltext ./internal/host/pins ./internal/host/procnet ./internal/host/tcplisten ./internal/host/udpsock ./internal/version))))
 
 # Of the binary and of the package.
 VERSION ?= $(shell cat VERSION)
@@ -44,7 +44,7 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps deps-guest deps-arm64 deps-deb deps-browser build build-arm64 generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
-	test-arm64 test-vlan test-drivers test-deb test-web bench-insn bench-insn-arm64 baseline baseline-arm64 fuzz demo dist deb clean
+	test-arm64 test-vlan test-drivers soak test-deb test-web bench-insn bench-insn-arm64 baseline baseline-arm64 fuzz demo dist deb clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,9 @@ test-vlan: deps-guest build ## run the tests with VLAN and VRF devices on Debian
 
 test-drivers: deps-guest build ## run the tests with emulated network cards on Debian's kernels, in QEMU; needs root for cards with several queues
 	@scripts/test-drivers.sh
+
+soak: deps build peers ## run a lab with all stages, counted traffic and disturbances for an hour, and account for every packet; DURATION=5m for less, SEED=7 for the same again
+	@GO=$(GO) DURATION=$(DURATION) SEED=$(SEED) scripts/soak.sh
 
 # The version after this one, for dpkg(1).
 NEXT = $(VERSION)+next

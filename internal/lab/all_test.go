@@ -7,7 +7,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -55,10 +57,68 @@ func TestAll(t *testing.T) {
 	for _, reason := range []string{"scion-br-transit", "route", "filter", "filter-synack", "lb-new"} {
 		wantOutput(t, l, "rut", []string{"culvert", "status", "-j"}, `"`+reason+`"`)
 	}
+	tryConnect(t, l)
+	tryRestartServices(t, l)
 	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
 	wantNothingLeft(t, l.Name)
+}
+
+// tryConnect adds a link to a lab, whose end keeps its IPv6 address while it is down.
+func tryConnect(t *testing.T, l *Lab) {
+	t.Helper()
+	more := func(ns string, host int) Link {
+		return Link{NS: ns, Name: "more", Addrs: both(77, host)}
+	}
+	if err := l.Connect(more("rut", 1), more("peer", 2)); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{"down", "up"} {
+		if _, err := l.Run(t.Context(), "peer", "ip", "link", "set", "more", step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range both(77, 2) {
+		wantOutput(t, l, "rut", []string{"ping", "-n", "-c", "1", "-w", "20", p.Addr().String()}, "1 received")
+	}
+	again, err := Open(l.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := again.Namespaces[0].Interfaces; i[len(i)-1].Name != "more" {
+		t.Errorf("the state has the interfaces %+v", i)
+	}
+	if err := l.Connect(more("rut", 1), more("nobody", 2)); err == nil {
+		t.Error("a link to a namespace that is not there was made")
+	}
+}
+
+// tryRestartServices restarts the services of an AS, and nothing else.
+func tryRestartServices(t *testing.T, l *Lab) {
+	t.Helper()
+	pids := func() map[string]int {
+		all := map[string]int{}
+		for _, p := range l.Processes {
+			all[p.Name] = p.PID
+		}
+		return all
+	}
+	as, err := l.AS("as3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := pids()
+	if err := l.RestartServices(as, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	now := pids()
+	for name, pid := range before {
+		restarted := slices.Contains(as.services(), name)
+		if (now[name] != pid) != restarted {
+			t.Errorf("%s was process %d and is %d, restarted: %t", name, pid, now[name], restarted)
+		}
+	}
 }
 
 func TestAllOptionsRefused(t *testing.T) {

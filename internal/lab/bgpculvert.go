@@ -15,9 +15,14 @@ import (
 	"culvert/internal/route/routeplane"
 )
 
+// StartCulvert starts a culvert binary in a namespace with a configuration. It does not wait.
+func (l *Lab) StartCulvert(ns, binary, config string) error {
+	return l.spawn(CulvertProcess(ns), ns, binary, "run", "-c", config)
+}
+
 // startCulvert starts culvert in a namespace and waits until it is attached to the interfaces.
 func (l *Lab) startCulvert(ctx context.Context, w waiter, ns, config string, interfaces ...string) error {
-	if err := l.spawn(CulvertProcess(ns), ns, l.Culvert, "run", "-c", config); err != nil {
+	if err := l.StartCulvert(ns, l.Culvert, config); err != nil {
 		return err
 	}
 	return w.until(ctx, "culvert in "+ns, func(context.Context) (bool, string) {

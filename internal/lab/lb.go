@@ -224,7 +224,7 @@ func (l *Lab) startLBBalancers(ctx context.Context, w waiter) error {
 
 // StartBalancer starts culvert in the namespace of a balancer after it was stopped. It does not wait.
 func (l *Lab) StartBalancer(ns string) error {
-	return l.spawn(CulvertProcess(ns), ns, l.Culvert, "run", "-c", l.LB.Configs[ns])
+	return l.StartCulvert(ns, l.Culvert, l.LB.Configs[ns])
 }
 
 // waitVIPs waits until a router has a route to each VIP over all balancers.

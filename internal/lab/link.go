@@ -194,3 +194,35 @@ func addDefaultRoute(gw netip.Addr) error {
 	}
 	return nil
 }
+
+// Connect joins two namespaces of a lab that is up with one more veth pair. An end that is set down keeps its IPv6 addresses.
+func (l *Lab) Connect(a, b Link) error {
+	mtu := 0
+	for _, ns := range l.Namespaces {
+		for _, i := range ns.Interfaces {
+			mtu = max(mtu, i.MTU)
+		}
+	}
+	x, y := end{ns: a.NS, name: a.Name, addrs: a.Addrs}, end{ns: b.NS, name: b.Name, addrs: b.Addrs}
+	if err := l.addPair(x, y, Options{MTU: min(mtu, 1500)}); err != nil {
+		return err
+	}
+	for _, e := range []end{x, y} {
+		err := l.Do(e.ns, func() error {
+			return join(vlanOffloadOff(e.name), writeSysctl("ipv4/conf/"+e.name+"/rp_filter", "0"),
+				writeSysctl("ipv6/conf/"+e.name+"/keep_addr_on_down", "1"))
+		})
+		if err != nil {
+			return fmt.Errorf("set up interface %s in %s: %w", e.name, e.ns, err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.save()
+}
+
+// Link is one end of a veth pair that Connect makes.
+type Link struct {
+	NS, Name string
+	Addrs    []netip.Prefix
+}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -199,6 +200,15 @@ func (l *Lab) writeASConfig(as AS, o Options) error {
 	)
 }
 
+// services returns the names of the processes of an AS, but for the router.
+func (as AS) services() []string {
+	names := []string{as.NS + "-control", as.NS + "-daemon", as.NS + "-dispatcher"}
+	if as.HostNS != "" {
+		names = append(names, as.HostNS+"-dispatcher")
+	}
+	return names
+}
+
 // startServices starts the programs of an AS, but for the router.
 func (l *Lab) startServices(as AS) error {
 	peer := func(name string) string { return filepath.Join(l.Peers, name) }
@@ -213,4 +223,15 @@ func (l *Lab) startServices(as AS) error {
 			peer("dispatcher"), "--config", conf("disp.toml")))
 	}
 	return join(errs...)
+}
+
+// RestartServices ends the programs of an AS with a signal, but for the router, and starts them again. It does not wait until they
+// serve.
+func (l *Lab) RestartServices(as AS, sig syscall.Signal) error {
+	for _, name := range as.services() {
+		if err := l.Stop(name, sig); err != nil {
+			return err
+		}
+	}
+	return l.startServices(as)
 }
