@@ -112,11 +112,23 @@ func TestShortLinks(t *testing.T) {
 	if found := checkShort(nil); len(found) != 0 {
 		t.Errorf("%v without a short link", found)
 	}
-	found := checkShort([]ShortLink{{Link: "2", Remote: netip.MustParseAddr("192.0.2.2"), Topology: 1472, Longest: 1422}})
-	const want = "link 2: its mtu is 1472 in topology.json, and the way to 192.0.2.2 takes packets of 1422 bytes: longer ones are dropped, and answered " +
-		"with packet too big (scion.too_big); make the MTU of the way larger by 50, or write mtu = 1422 at both ends"
-	if len(found) != 1 || found[0].Status != Warn || found[0].Check != "link-mtu" || found[0].Finding != want {
-		t.Errorf("%v, want %s", found, want)
+	const begin, end = "link 2: its mtu is 1472 in topology.json, and the way to 192.0.2.2 takes packets of ",
+		" at both ends"
+	for _, c := range []struct {
+		longest  int
+		fragment bool
+		status   Status
+		words    string
+	}{
+		{1422, false, Warn, "1422 bytes: longer ones are dropped, and answered with packet too big; make the MTU of the way larger by 50, or write mtu = 1422"},
+		{1352, false, Fail, "1352 bytes: longer ones are dropped, and answered with packet too big, those of the control services too: " +
+			"write too_big = \"fragment\" into [scion]; make the MTU of the way larger by 120, or write mtu = 1352"},
+		{1352, true, Warn, "1352 bytes: longer ones are sent in IP fragments; make the MTU of the way larger by 120, or write mtu = 1352"},
+	} {
+		found := checkShort([]ShortLink{{Link: "2", Remote: netip.MustParseAddr("192.0.2.2"), Topology: 1472, Longest: c.longest, Fragment: c.fragment}})
+		if len(found) != 1 || found[0].Status != c.status || found[0].Check != "link-mtu" || found[0].Finding != begin+c.words+end {
+			t.Errorf("%v, want %v %s", found, c.status, begin+c.words+end)
+		}
 	}
 }
 

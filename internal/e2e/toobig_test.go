@@ -48,6 +48,12 @@ func TestTooBig(t *testing.T) {
 			wait(t, "the log to report packets that were too big", func() bool {
 				return strings.Contains(b.process.out.String(), "Packets too big for a link")
 			})
+			// The way to a is the small one now. Doctor ends with status 1, since not even QUIC fits.
+			advice, _ := b.lab.Run(t.Context(), "rut", program(), "doctor", "-c", b.config)
+			if want := fmt.Sprintf("link 1: its mtu is %d in topology.json, and the way to %s takes packets of %d bytes", 1500-b.overhead,
+				b.as.Links[0].Remote.Addr(), smallMTU-b.overhead); !strings.Contains(string(advice), want) {
+				t.Errorf("doctor does not say %q:\n%s", want, advice)
+			}
 			before := b.outcome(t, "answered")
 			config, err := os.ReadFile(b.config)
 			check(t, err)

@@ -101,6 +101,25 @@ func TestTools(t *testing.T) {
 					t.Errorf("%s has delivered %v of %d bytes by type, want %v", as, got, pingSize, want)
 				}
 			}
+			tooBigForPing(t, l, host)
 		})
 	}
+}
+
+// tooBigForPing has the link between AS 2 and AS 3 take shorter packets than the topology says. The end host that sends longer ones is told
+// by the router of AS 2, and shorter ones still arrive.
+func tooBigForPing(t *testing.T, l *lab.Lab, host string) {
+	t.Helper()
+	_, err := l.Run(t.Context(), "as2", "ip", "link", "set", "to-as3", "mtu", "1500")
+	check(t, err)
+	var out []byte
+	wait(t, "scion ping to be told that its packets are too big", func() bool {
+		// It fails, because there is no reply.
+		out, _ = l.Run(t.Context(), "as1h", "scion", "ping", host, "-c", "1", "-s", fmt.Sprint(pingSize), "--timeout", "2s")
+		return strings.Contains(string(out), "SCMPPacketTooBig")
+	})
+	if t.Failed() {
+		t.Logf("%s", out)
+	}
+	ping(t, l, "as1h", host, 1000)
 }

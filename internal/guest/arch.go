@@ -99,8 +99,8 @@ func (a Arch) self() (string, error) {
 
 // commandLine is that of the kernel. Mitigations are off because they depend on the CPU model: most models of today need
 // no retpolines, which cost several instructions for each indirect call.
-func (e emulator) kernelArguments() string {
-	words := []string{"console=" + e.console, "quiet", "panic=-1", "nokaslr", "norandmaps", "mitigations=off", e.commandLine,
+func (e emulator) kernelArguments(more string) string {
+	words := []string{"console=" + e.console, "quiet", "panic=-1", "nokaslr", "norandmaps", "mitigations=off", e.commandLine, more,
 		"rdinit=" + culvertPath, "--", "guest", "init"}
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
 }

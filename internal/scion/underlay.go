@@ -46,11 +46,13 @@ type ShortLink struct {
 	// Topology is the MTU in the topology, and Longest the length of the longest packet that the way takes, both in bytes of the
 	// SCION packet.
 	Topology, Longest int
+	// Fragment says that longer packets are sent in IP fragments.
+	Fragment bool
 }
 
 // ShortLinks returns the links whose way, by the kernel's route from this network namespace, takes shorter packets than the topology
 // says. Those without a route are left out.
-func ShortLinks(r *Router) (short []ShortLink) {
+func ShortLinks(r *Router, fragment bool) (short []ShortLink) {
 	for _, l := range r.Datapath.Links {
 		says := r.Control.Topo.MTU()
 		switch l.Scope {
@@ -69,7 +71,7 @@ func ShortLinks(r *Router) (short []ShortLink) {
 			continue
 		}
 		if longest, fits := p.Fits(int(says), l.Remote); !fits {
-			short = append(short, ShortLink{Link: l.Name, Remote: l.Remote.Addr(), Topology: int(says), Longest: longest})
+			short = append(short, ShortLink{Link: l.Name, Remote: l.Remote.Addr(), Topology: int(says), Longest: longest, Fragment: fragment})
 		}
 		p.Close()
 	}
