@@ -19,6 +19,7 @@
 
 #include "core/capture.h"
 #include "core/parse.h"
+#include "core/unfinished.h"
 #include "core/verdict.h"
 #include "core/worker.h"
 
@@ -75,7 +76,11 @@ int rx(struct xdp_md *ctx)
 SEC("xdp.frags/cpumap")
 int worker(struct xdp_md *ctx)
 {
-	return pipeline(ctx);
+	int action = pipeline(ctx);
+
+	if (action == XDP_PASS)
+		unfinished_finish(ctx);
+	return action;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -35,9 +35,17 @@
 #define FRONTS(FRONT) FRONT(filter, FILTER)
 
 /*
- * Selects the packets that are spread over worker CPUs, and hashes their flow. Only one stage can have this function.
+ * Selects packets that are spread over worker CPUs by other fields than those of IP, and hashes their flow (core/flow.h).
+ * Only one stage can have this function.
  */
 #define STAGE_FLOW_HASH scion_flow_hash
+
+/*
+ * Whether IP packets are spread, by addresses, protocol and ports: at all, and those to an address, given its
+ * bloom_addr() (core/bloom.h). They are if a stage may forward them.
+ */
+#define STAGE_SPREADS_IP (LB_ON || ROUTE_ON)
+#define STAGE_SPREADS(hash) (ROUTE_ON || lb_spreads(hash))
 
 /* Called after each punt with its final reason, which tells whether the punt was within its rate. */
 #define STAGE_PUNTED scion_punted

@@ -16,6 +16,15 @@ struct bloom {
 /* Fibonacci hashing: the upper bits of the product depend on all of a word. */
 #define BLOOM_SPREAD 0x9e3779b1U
 
+/* The hash of an IP address, given its words as struct ip_addr (core/packet.h) has them. */
+static __always_inline __u32 bloom_addr(__u32 w0, __u32 w1, __u32 w2, __u32 w3)
+{
+	__u32 h = w0 * BLOOM_SPREAD + w1;
+
+	h = h * BLOOM_SPREAD + w2;
+	return (h * BLOOM_SPREAD + w3) * BLOOM_SPREAD;
+}
+
 /* Whether the table may have a key with that hash. The hash is a product with BLOOM_SPREAD. */
 static __always_inline bool bloom_has(const struct bloom *b, __u32 hash)
 {

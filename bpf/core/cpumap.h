@@ -2,9 +2,10 @@
 #ifndef CULVERT_CORE_CPUMAP_H
 #define CULVERT_CORE_CPUMAP_H
 
-struct cpumap_enqueued {
+struct enqueued {
 	__u32 from; /* ifindex that the last packet came in by */
 	__u32 turn; /* with worker_turns, the number of the next worker */
+	__u64 packets; /* enqueued by this CPU so far, those that a full queue refuses included */
 };
 
 /*
@@ -15,7 +16,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct cpumap_enqueued);
+	__type(value, struct enqueued);
 } cpumap_enqueued SEC(".maps");
 
 #endif

@@ -157,7 +157,7 @@ SEC("raw_tp/xdp_cpumap_enqueue")
 int cpumap_enqueue(struct bpf_raw_tracepoint_args *ctx)
 {
 	__u32 drops = ctx->args[2];
-	struct cpumap_enqueued *last;
+	struct enqueued *last;
 	__u32 zero = 0;
 
 	if (!drops || !our_workers(ctx->args[0]))
@@ -170,7 +170,7 @@ int cpumap_enqueue(struct bpf_raw_tracepoint_args *ctx)
 
 static long lose_on(__u32 cpu, __u32 *drops)
 {
-	struct cpumap_enqueued *last;
+	struct enqueued *last;
 	__u32 zero = 0;
 
 	last = bpf_map_lookup_percpu_elem(&cpumap_enqueued, &zero, cpu);

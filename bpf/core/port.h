@@ -8,12 +8,22 @@
 /* The fields that a stage adds to struct port: NAME_PORT of its needs.h. */
 #define PORT_MEMBER(name, NAME) NAME##_PORT
 
+/*
+ * What a worker's queue would lose of frames that come in by an interface (core/worker.h). PORT_STAYS: the VLAN tag that
+ * the card has taken off. The frames stay on the CPU that receives them. PORT_UNFINISHED: that the checksum of TCP or UDP
+ * is left to be finished, which core/unfinished.h does. PORT_TAGS_STAY: where the Ethernet header of a frame with a tag
+ * begins. Those frames stay.
+ */
+#define PORT_STAYS 1
+#define PORT_UNFINISHED 2
+#define PORT_TAGS_STAY 4
+
 /* An interface of the data plane. */
 struct port {
 	__u32 slot; /* 1 + index of its counters; 0: the data plane is not on it */
 	__u16 mac[3] __attribute__((aligned(4)));
 	__u8 xmit; /* frames may be redirected to it */
-	__u8 pad;
+	__u8 spread; /* PORT_ */
 	STAGES(PORT_MEMBER)
 };
 

@@ -47,7 +47,7 @@ struct {
 	__type(value, struct lb_vip);
 } lb_vips SEC(".maps");
 
-/* A Bloom filter of the addresses in lb_vips, by lb_vip_addr_hash. Writer: lbplane. */
+/* A Bloom filter of the addresses in lb_vips, by bloom_addr(). Writer: lbplane. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

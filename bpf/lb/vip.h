@@ -5,21 +5,24 @@
 #include "vip_cache.h"
 #include "flow_insert.h"
 
-/* The hash of an address for lb_addrs. */
-static __always_inline __u32 lb_vip_addr_hash(const struct ip_addr *addr)
-{
-	__u32 h = addr->w[0] * BLOOM_SPREAD + addr->w[1];
-
-	h = h * BLOOM_SPREAD + addr->w[2];
-	return (h * BLOOM_SPREAD + addr->w[3]) * BLOOM_SPREAD;
-}
-
 /* Whether there may be a VIP of that address. */
 static __always_inline bool lb_vip_maybe(const struct ip_addr *addr)
 {
-	__u32 zero = 0, hash = lb_vip_addr_hash(addr);
+	__u32 zero = 0, hash = bloom_addr(addr->w[0], addr->w[1], addr->w[2], addr->w[3]);
 	struct bloom *addrs = bpf_map_lookup_elem(&lb_addrs, &zero);
 
+	return addrs && bloom_has(addrs, hash);
+}
+
+/* Whether packets to an address are spread over workers, given its bloom_addr(). */
+static __always_inline bool lb_spreads(__u32 hash)
+{
+	__u32 zero = 0;
+	struct bloom *addrs;
+
+	if (!lb_on)
+		return false;
+	addrs = bpf_map_lookup_elem(&lb_addrs, &zero);
 	return addrs && bloom_has(addrs, hash);
 }
 

@@ -2,21 +2,12 @@
 #ifndef CULVERT_SCION_FLOW_HASH_H
 #define CULVERT_SCION_FLOW_HASH_H
 
-#include "core/hash.h"
+#include "core/flow.h"
 
 #include "path.h"
 
 /* A bit for each UDP port, host order. It is set if a link of the SCION router uses the port. */
 const volatile __u64 scion_udp_ports[1024];
-
-/* A secret. Without it nobody can predict which flows share a CPU. */
-#define FLOW_WORDS 7
-const volatile __u32 flow_key[2 * FLOW_WORDS];
-
-static __always_inline __u64 flow_word(const __u32 i, __u64 w)
-{
-	return hash_word(flow_key[2 * i], flow_key[2 * i + 1], w);
-}
 
 /*
  * The bytes of the SCION header that are hashed: the part in front of the hosts, and the two hosts, which have 32 bytes
@@ -49,8 +40,7 @@ static __always_inline __u64 flow_hash(const void *scn)
 	if (len > 24)
 		h += flow_word(6, len > 28 ? LOAD64(scn + FLOW_HOSTS + 24)
 					   : LOAD32(scn + FLOW_HOSTS + 24));
-	/* The upper half of the sum is the better one. */
-	return h ^ h >> 32;
+	return flow_sum(h);
 }
 
 static __always_inline bool scion_port_has_link(__be16 dport)
@@ -60,8 +50,8 @@ static __always_inline bool scion_port_has_link(__be16 dport)
 	return scion_udp_ports[port >> 6] >> (port & 63) & 1;
 }
 
-/* The SCION header of a packet that the SCION stage may forward, NULL for any other. */
-static __always_inline const void *flow_scion(const void *data, const void *data_end)
+/* The UDP header of a datagram that is long enough for a SCION packet to be hashed, NULL for any other. */
+static __always_inline const void *flow_udp(const void *data, const void *data_end)
 {
 	const void *udp;
 
@@ -82,30 +72,25 @@ static __always_inline const void *flow_scion(const void *data, const void *data
 	default:
 		return NULL;
 	}
-	if (udp + sizeof(struct udphdr) + FLOW_LEN > data_end ||
-	    !scion_port_has_link(LOAD16(udp + 2)))
-		return NULL;
-	/* Packets with other paths, among them those of BFD, are for the slow path and must not wait in a queue. */
-	if (LOAD8(udp + sizeof(struct udphdr) + 8) != PATH_SCION)
-		return NULL;
-	return udp + sizeof(struct udphdr);
+	return udp + sizeof(struct udphdr) + FLOW_LEN > data_end ? NULL : udp;
 }
 
-/*
- * Hashes the flow of a packet that the stage may forward. False for any other packet. The lower half of the hash is the
- * better one.
- */
-static __always_inline bool scion_flow_hash(const void *data, const void *data_end, __u64 *hash)
+/* Hashes the flow of a packet to a UDP port of a link. The lower half of the hash is the better one. */
+static __always_inline enum flow_kind scion_flow_hash(const void *data, const void *data_end,
+						      __u64 *hash)
 {
-	const void *scn;
+	const void *udp;
 
 	if (!scion_on)
-		return false;
-	scn = flow_scion(data, data_end);
-	if (!scn)
-		return false;
-	*hash = flow_hash(scn);
-	return true;
+		return FLOW_OTHER;
+	udp = flow_udp(data, data_end);
+	if (!udp || !scion_port_has_link(LOAD16(udp + 2)))
+		return FLOW_OTHER;
+	/* Packets with other paths, among them those of BFD, are for the slow path and must not wait in a queue. */
+	if (LOAD8(udp + sizeof(struct udphdr) + 8) != PATH_SCION)
+		return FLOW_STAYS;
+	*hash = flow_hash(udp + sizeof(struct udphdr));
+	return FLOW_HASHED;
 }
 
 #endif

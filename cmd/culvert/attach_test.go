@@ -20,11 +20,11 @@ func TestAttachInterfaces(t *testing.T) {
 	b.expect(1, "interfaces is missing", "attach", "-c", b.file("c.toml", "[filter]\n"))
 }
 
-// TestWorkersWithoutEffect has workers in a file without a SCION router. status and doctor say that they do nothing.
+// TestWorkersWithoutEffect has workers in a file with a filter alone. status and doctor say that they do nothing.
 func TestWorkersWithoutEffect(t *testing.T) {
 	b := newPairsBed(t)
 	path := b.file("c.toml", "interfaces = ['ft0']\n[workers]\ncpus = [0]\n[filter]\n")
-	const none = "[workers] has no effect: only the SCION router's packets are spread"
+	const none = "[workers] has no effect: there is none of [scion], [route] and [lb], whose packets are spread"
 	doctor := func(args ...string) string {
 		_, out, _ := culvert(t, append([]string{"doctor"}, args...)...)
 		return out
@@ -33,7 +33,7 @@ func TestWorkersWithoutEffect(t *testing.T) {
 		t.Errorf("doctor with the file says\n%s", out)
 	}
 	b.expect(0, "culvert attached to ft0\n", "attach", "-c", path)
-	b.expect(0, "  workers on CPUs 0  no effect: only the SCION router's packets are spread\n", "status")
+	b.expect(0, "  workers on CPUs 0  no effect: no stage is on whose packets are spread\n", "status")
 	if out := doctor(); !strings.Contains(out, none) {
 		t.Errorf("doctor says\n%s", out)
 	}

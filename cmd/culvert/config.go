@@ -20,7 +20,7 @@ const aboutConfig = `The file is TOML:
   listen = "127.0.0.1:9480"       # a page that shows what the data plane does; default: none.
                                   # It has no password
 
-  [workers]                       # CPUs to spread SCION packets over; default: none
+  [workers]                       # CPUs to spread packets over; default: none
   cpus = "1-3"
   queue = 2048                    # packets that may wait for each CPU; this is the default
 

@@ -33,7 +33,8 @@ With -j, an object {"routers": [...]} whose members are:
                                       the caller's
   mode, served, pid, loaded_at, pins  how it is attached, whether a process serves
                                       it, which one, since when, and its pins
-  workers                             cpus, queue (packets each), if there are any
+  workers                             cpus, queue (packets each), if there are any;
+      enqueued                          cpu, packets: what each has given to workers
   config                              of the process: file, read_at, and
       differs                           files that have changed since
       reload                            the last one: at, ok, error
@@ -42,6 +43,11 @@ With -j, an object {"routers": [...]} whose members are:
   interfaces                          interface, attached, packets, bytes,
       peer                              what is wrong at a veth's other end:
                                         check, finding, command
+      queues                            receive, most, rss_percent (of each queue),
+                                        interrupts: irq, name, cpus
+      stays                             set if workers get none of its packets
+      cpus                              cpu, packets, bytes: on which each has given
+                                        a verdict
       reasons                           reason, verdict, limited, text (that
                                         explains it), packets, bytes
       losses                            packets by kind of loss

@@ -96,6 +96,7 @@ const (
 	CaptureMapSflowPackets          = "sflow_packets"
 	CaptureMapWorkerCpus            = "worker_cpus"
 	CaptureMapWorkerFed             = "worker_fed"
+	CaptureMapWorkerOwn             = "worker_own"
 	CaptureProgRx                   = "rx"
 	CaptureProgWorker               = "worker"
 	CaptureVarAesTe                 = "aes_te"
@@ -253,6 +254,7 @@ type CaptureMapSpecs struct {
 	SflowPackets   *ebpf.MapSpec `ebpf:"sflow_packets"`
 	WorkerCpus     *ebpf.MapSpec `ebpf:"worker_cpus"`
 	WorkerFed      *ebpf.MapSpec `ebpf:"worker_fed"`
+	WorkerOwn      *ebpf.MapSpec `ebpf:"worker_own"`
 }
 
 // CaptureVariableSpecs contains global variables before they are loaded into the kernel.
@@ -384,6 +386,7 @@ type CaptureMaps struct {
 	SflowPackets   *ebpf.Map `ebpf:"sflow_packets"`
 	WorkerCpus     *ebpf.Map `ebpf:"worker_cpus"`
 	WorkerFed      *ebpf.Map `ebpf:"worker_fed"`
+	WorkerOwn      *ebpf.Map `ebpf:"worker_own"`
 }
 
 func (m *CaptureMaps) Close() error {
@@ -438,6 +441,7 @@ func (m *CaptureMaps) Close() error {
 		m.SflowPackets,
 		m.WorkerCpus,
 		m.WorkerFed,
+		m.WorkerOwn,
 	)
 }
 

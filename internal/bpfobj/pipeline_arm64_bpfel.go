@@ -32,6 +32,13 @@ type PipelineCounter struct {
 	Bytes   uint64
 }
 
+type PipelineEnqueued struct {
+	_       structs.HostLayout
+	From    uint32
+	Turn    uint32
+	Packets uint64
+}
+
 type PipelineHopCacheEntry struct {
 	_     structs.HostLayout
 	Block [2]uint64
@@ -212,15 +219,15 @@ type PipelineNextHop struct {
 }
 
 type PipelinePort struct {
-	_     structs.HostLayout
-	Slot  uint32
-	Mac   [3]uint16
-	Xmit  uint8
-	Pad   uint8
-	_     [4]byte
-	Scion PipelineScionPort
-	Route PipelineRouteDev
-	_     [4]byte
+	_      structs.HostLayout
+	Slot   uint32
+	Mac    [3]uint16
+	Xmit   uint8
+	Spread uint8
+	_      [4]byte
+	Scion  PipelineScionPort
+	Route  PipelineRouteDev
+	_      [4]byte
 }
 
 type PipelineReason uint32
@@ -521,6 +528,7 @@ const (
 	PipelineMapScionWanted           = "scion_wanted"
 	PipelineMapWorkerCpus            = "worker_cpus"
 	PipelineMapWorkerFed             = "worker_fed"
+	PipelineMapWorkerOwn             = "worker_own"
 	PipelineProgRx                   = "rx"
 	PipelineProgWorker               = "worker"
 	PipelineVarAesTe                 = "aes_te"
@@ -658,6 +666,7 @@ type PipelineMapSpecs struct {
 	ScionWanted    *ebpf.MapSpec `ebpf:"scion_wanted"`
 	WorkerCpus     *ebpf.MapSpec `ebpf:"worker_cpus"`
 	WorkerFed      *ebpf.MapSpec `ebpf:"worker_fed"`
+	WorkerOwn      *ebpf.MapSpec `ebpf:"worker_own"`
 }
 
 // PipelineVariableSpecs contains global variables before they are loaded into the kernel.
@@ -769,6 +778,7 @@ type PipelineMaps struct {
 	ScionWanted    *ebpf.Map `ebpf:"scion_wanted"`
 	WorkerCpus     *ebpf.Map `ebpf:"worker_cpus"`
 	WorkerFed      *ebpf.Map `ebpf:"worker_fed"`
+	WorkerOwn      *ebpf.Map `ebpf:"worker_own"`
 }
 
 func (m *PipelineMaps) Close() error {
@@ -818,6 +828,7 @@ func (m *PipelineMaps) Close() error {
 		m.ScionWanted,
 		m.WorkerCpus,
 		m.WorkerFed,
+		m.WorkerOwn,
 	)
 }
 

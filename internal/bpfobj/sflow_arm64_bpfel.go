@@ -105,6 +105,7 @@ const (
 	SFlowMapSflowPackets          = "sflow_packets"
 	SFlowMapWorkerCpus            = "worker_cpus"
 	SFlowMapWorkerFed             = "worker_fed"
+	SFlowMapWorkerOwn             = "worker_own"
 	SFlowProgRx                   = "rx"
 	SFlowProgWorker               = "worker"
 	SFlowVarAesTe                 = "aes_te"
@@ -253,6 +254,7 @@ type SFlowMapSpecs struct {
 	SflowPackets   *ebpf.MapSpec `ebpf:"sflow_packets"`
 	WorkerCpus     *ebpf.MapSpec `ebpf:"worker_cpus"`
 	WorkerFed      *ebpf.MapSpec `ebpf:"worker_fed"`
+	WorkerOwn      *ebpf.MapSpec `ebpf:"worker_own"`
 }
 
 // SFlowVariableSpecs contains global variables before they are loaded into the kernel.
@@ -375,6 +377,7 @@ type SFlowMaps struct {
 	SflowPackets   *ebpf.Map `ebpf:"sflow_packets"`
 	WorkerCpus     *ebpf.Map `ebpf:"worker_cpus"`
 	WorkerFed      *ebpf.Map `ebpf:"worker_fed"`
+	WorkerOwn      *ebpf.Map `ebpf:"worker_own"`
 }
 
 func (m *SFlowMaps) Close() error {
@@ -427,6 +430,7 @@ func (m *SFlowMaps) Close() error {
 		m.SflowPackets,
 		m.WorkerCpus,
 		m.WorkerFed,
+		m.WorkerOwn,
 	)
 }
 

@@ -56,3 +56,11 @@ func Flag(on bool) uint8 {
 type XDPMD struct {
 	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
 }
+
+// BloomBit returns the number of an address's bit in a Bloom filter of addresses (bloom_addr of bpf/core/bloom.h).
+func BloomBit(a netip.Addr) uint32 {
+	const spread = 0x9e3779b1 // BLOOM_SPREAD
+	w := AddrWords(a)
+	h := (w[0]*spread+w[1])*spread + w[2]
+	return (h*spread + w[3]) * spread >> 20 // 12 bits: BLOOM_BITS
+}

@@ -64,12 +64,13 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 			Reasons:   []stats.Reason{},
 		}
 		slot := i.meta.Ports[name]
+		var cpus cpuPackets
 		for n := range 2 * bpfobj.ReasonCount {
 			r := Reasons()[n%bpfobj.ReasonCount]
 			if r.Name == "" {
 				continue
 			}
-			c, err := i.counter(slot*2*bpfobj.ReasonCount + n)
+			c, err := i.counter(slot*2*bpfobj.ReasonCount+n, &cpus)
 			if err != nil {
 				return nil, err
 			}
@@ -90,21 +91,45 @@ func (i *Instance) Ports() ([]stats.Port, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Losses = losses
+		p.Losses, p.CPUs = losses, cpus.used()
 		all = append(all, p)
 	}
 	return all, nil
 }
 
-// counter returns the sum of a counter over all CPUs.
-func (i *Instance) counter(index int) (sum bpfobj.PipelineCounter, err error) {
+// counter returns the sum of a counter over all CPUs, and adds it to what each of them has counted.
+func (i *Instance) counter(index int, cpus *cpuPackets) (sum bpfobj.PipelineCounter, err error) {
 	var values []bpfobj.PipelineCounter
 	if err := i.maps[bpfobj.PipelineMapCounters].Lookup(uint32(index), &values); err != nil {
 		return sum, fmt.Errorf("reading counter %d of %s: %w", index, i.Name(), err)
 	}
-	for _, v := range values {
+	for cpu, v := range values {
 		sum.Packets += v.Packets
 		sum.Bytes += v.Bytes
+		if v.Packets > 0 {
+			cpus.add(cpu, v)
+		}
 	}
 	return sum, nil
+}
+
+// cpuPackets has what each CPU has counted. Its index is the CPU.
+type cpuPackets []stats.CPUPackets
+
+func (c *cpuPackets) add(cpu int, v bpfobj.PipelineCounter) {
+	for len(*c) <= cpu {
+		*c = append(*c, stats.CPUPackets{CPU: len(*c)})
+	}
+	(*c)[cpu].Packets += v.Packets
+	(*c)[cpu].Bytes += v.Bytes
+}
+
+// used returns the CPUs that have counted anything.
+func (c cpuPackets) used() (used []stats.CPUPackets) {
+	for _, n := range c {
+		if n.Packets > 0 {
+			used = append(used, n)
+		}
+	}
+	return used
 }

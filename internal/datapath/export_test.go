@@ -114,3 +114,6 @@ func replaceMeta(t *testing.T, dir string, m meta) {
 		t.Fatal(err)
 	}
 }
+
+// PortStays is portStays.
+const PortStays = portStays

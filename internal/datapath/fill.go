@@ -84,8 +84,10 @@ func (i *Instance) writePort(index int, port bpfobj.PipelinePort) error {
 	return nil
 }
 
-// describePort writes what the kernel says of an interface: the MAC address, and whether frames can be redirected to it.
+// describePort writes what the kernel says of an interface: the MAC address, whether frames can be redirected to it, and what a worker's
+// queue would lose of those that come in.
 func (i *Instance) describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
+	raw.Spread = i.spreadFlags(p.Name)
 	raw.Xmit = 1
 	// Before Linux 6.3 there is no such family, and the kernel does not tell what drivers can do. Assume that they can. In generic
 	// mode the kernel sends frames as the stack does, and every device takes them.

@@ -75,6 +75,9 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	if err := inst.fillPorts(ports); err != nil {
 		return nil, err
 	}
+	if err := inst.fillOwn(); err != nil {
+		return nil, err
+	}
 	for _, p := range o.Parts {
 		if err := p.Fill(l, inst); err != nil {
 			return nil, err
@@ -160,7 +163,7 @@ func (i *Instance) Refresh() error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	err := i.refreshPorts()
+	err := errors.Join(i.refreshPorts(), i.fillOwn())
 	for _, p := range i.parts {
 		if r, ok := p.(Refresher); ok {
 			err = errors.Join(err, r.Refresh(i))

@@ -61,7 +61,7 @@ func newFlowKey() (key []uint32) {
 	return key
 }
 
-// flowWords is FLOW_WORDS of bpf/core/worker.h.
+// flowWords is FLOW_WORDS of bpf/core/flow.h.
 const flowWords = 7
 
 // setWorkers sets sizes and constants for the workers of m. Without workers it deletes program worker.
@@ -109,6 +109,23 @@ func (i *Instance) startWorkers(worker *ebpf.Program) error {
 
 // Workers returns the CPUs that packets are spread over.
 func (i *Instance) Workers() Workers { return i.meta.Workers }
+
+// Enqueued returns how many packets each CPU has given to workers since the data plane was attached first, those that a full queue has
+// refused included. The index is the CPU. It returns nil without workers.
+func (i *Instance) Enqueued() ([]uint64, error) {
+	if len(i.meta.Workers.CPUs) == 0 {
+		return nil, nil
+	}
+	var values []bpfobj.PipelineEnqueued
+	if err := i.maps[bpfobj.PipelineMapCpumapEnqueued].Lookup(uint32(0), &values); err != nil {
+		return nil, fmt.Errorf("reading what %s has given to workers: %w", i.Name(), err)
+	}
+	packets := make([]uint64, len(values))
+	for cpu, v := range values {
+		packets[cpu] = v.Packets
+	}
+	return packets, nil
+}
 
 // workerMap returns the ID of the map with the queues of the workers, 0 if there are no workers.
 func (i *Instance) workerMap() (uint32, error) {

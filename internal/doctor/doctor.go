@@ -10,6 +10,7 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"time"
 
@@ -132,8 +133,10 @@ type Options struct {
 	Unserved []Unserved
 	// Keys are the keys of running SCION routers that follow a schedule.
 	Keys []Keys
-	// IdleWorkers names what has workers without a SCION router: a file, or data planes.
+	// IdleWorkers names what has workers and no stage whose packets are spread: a file, or data planes.
 	IdleWorkers []string
+	// Loads are what the running data planes of this network namespace have done while doctor was looking.
+	Loads []Load
 	// SlowPaths are the processes that run a SCION router without its data plane.
 	SlowPaths []SlowPath
 	// Missing are the interfaces to which running data planes should be attached and are not.
@@ -248,6 +251,7 @@ func Run(o Options) (*Report, error) {
 		facts.forwards = o.Forwards || slices.Contains(o.Forwarding, facts.name)
 		r.add(checkInterface(facts)...)
 	}
+	r.add(checkLoads(o.Loads, runtime.NumCPU())...)
 	r.add(checkMixed(o.Mixed)...)
 	r.add(checkShort(o.Short)...)
 	r.add(checkStrays(o.Strays)...)

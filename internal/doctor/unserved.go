@@ -37,7 +37,7 @@ func checkIdleWorkers(of []string) (found []Finding) {
 	for _, name := range of {
 		found = append(found, Finding{
 			Status: Warn, Check: "workers", Command: "delete [workers] from the file",
-			Finding: name + ": [workers] has no effect: only the SCION router's packets are spread",
+			Finding: name + ": [workers] has no effect: there is none of [scion], [route] and [lb], whose packets are spread",
 		})
 	}
 	return found

@@ -12,6 +12,8 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/tcplisten"
+	"culvert/internal/lb/lbstage"
+	"culvert/internal/route/routestage"
 	"culvert/internal/scion"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
@@ -166,10 +168,10 @@ func withPositions(all []error) []error {
 
 // idleWorkers says that [workers] has no effect, nil if it has.
 func idleWorkers(n *config.Node) error {
-	if n.Workers == nil || has(n, scion.Stage{}) {
+	if n.Workers == nil || has(n, scion.Stage{}) || has(n, routestage.Stage{}) || has(n, lbstage.Stage{}) {
 		return nil
 	}
-	return n.Locate("workers", errors.New("[workers] has no effect: only the SCION router's packets are spread, and there is no [scion]"))
+	return n.Locate("workers", errors.New("[workers] has no effect: there is none of [scion], [route] and [lb], whose packets are spread"))
 }
 
 // checkListeners returns the errors with which the node's metrics and its page could not be served. The process served may hold

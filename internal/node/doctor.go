@@ -53,7 +53,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 		router := stage.Table[*scion.Table](c.file, scion.Stage{})
 		o.Route, o.NoSCION = ipRouter != nil, router == nil
 		o.Bypass = ipRouter != nil && ipRouter.BypassNetfilter
-		if router == nil && n.Workers != nil {
+		if idleWorkers(n) != nil {
 			o.IdleWorkers = append(o.IdleWorkers, path)
 		}
 		o.Stages.Generic = n.Mode == config.ModeGeneric
@@ -135,6 +135,7 @@ func DoctorRunning(o *doctor.Options) {
 			o.Strays = append(o.Strays, strays(inst.Name(), inst, waitSecond)...)
 			addKeys(o, inst)
 		}
+		o.Loads = append(o.Loads, loadOf(inst, waitSecond))
 		o.Stages.SCION = o.Stages.SCION || scionplane.Routes(inst)
 		o.Stages.Route = o.Stages.Route || routeplane.OptionsOf(inst) != nil
 		o.Stages.LB = o.Stages.LB || lbplane.OptionsOf(inst) != nil
@@ -153,7 +154,7 @@ func DoctorRunning(o *doctor.Options) {
 			o.RouteEnded = o.RouteEnded || !inst.Served() && !inst.Unattended()
 			o.RouteDevices = append(o.RouteDevices, inst.AttachedNow()...)
 		}
-		if !scionplane.Routes(inst) && len(inst.Workers().CPUs) > 0 {
+		if len(inst.Workers().CPUs) > 0 && !scionplane.Routes(inst) && routeplane.OptionsOf(inst) == nil && lbplane.OptionsOf(inst) == nil {
 			o.IdleWorkers = append(o.IdleWorkers, "data plane "+inst.Name())
 		}
 		if !inst.Served() && !inst.Unattended() {

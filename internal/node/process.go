@@ -296,9 +296,10 @@ func refresh(ctx context.Context, inst *datapath.Instance, turns *pulse.Pulse, l
 	tick := time.NewTicker(refreshPeriod)
 	defer tick.Stop()
 	defer turns.End()
-	failed := ""
+	failed, stay := "", make(map[string]bool)
 	for {
 		turns.Beat()
+		logStays(inst, stay, log)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -2,7 +2,11 @@
 
 package stats
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 var (
 	packetsDesc = prometheus.NewDesc("culvert_packets_total",
@@ -14,6 +18,9 @@ var (
 	explainedDesc = prometheus.NewDesc("culvert_reason_info",
 		"Always 1, with the sentence that explains a reason: to be joined on verdict and reason. A reason without packets is left out.",
 		[]string{"verdict", "reason", "text"}, nil)
+	cpuDesc = prometheus.NewDesc("culvert_cpu_packets_total",
+		"Packets on which a CPU has given a verdict, by network interface of arrival and CPU. With workers it is the CPU of the worker.",
+		[]string{"interface", "cpu"}, nil)
 	lostDesc = prometheus.NewDesc("culvert_lost_packets_total",
 		"Packets forwarded and then lost on the way out, or lost on the way to a worker, by network interface of arrival and kind of loss.",
 		[]string{"interface", "loss"}, nil)
@@ -25,7 +32,7 @@ type collector struct {
 }
 
 // NewCollector returns a collector for the counters of all interfaces. It adds the metrics of each interface that source also
-// implements: PlaneSource, AttachedSource, UpSource, StageSource, LimitSource, CollectorSource.
+// implements: PlaneSource, AttachedSource, UpSource, StageSource, LimitSource, WorkerSource, CollectorSource.
 func NewCollector(source PortSource) prometheus.Collector {
 	c := collector{source: source}
 	if s, ok := source.(CollectorSource); ok {
@@ -42,7 +49,8 @@ type CollectorSource interface {
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		packetsDesc, bytesDesc, lostDesc, explainedDesc, planeDesc, loadedDesc, attachedDesc, upDesc, stageDesc, limitDesc,
+		packetsDesc, bytesDesc, cpuDesc, lostDesc, explainedDesc, planeDesc, loadedDesc, attachedDesc, upDesc, stageDesc, limitDesc,
+		enqueuedDesc, spreadDesc,
 	} {
 		ch <- d
 	}
@@ -57,6 +65,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	collectAttached(c.source, ch)
 	collectLimits(c.source, ch)
 	collectStages(c.source, ch)
+	collectWorkers(c.source, ch)
 	for _, other := range c.others {
 		other.Collect(ch)
 	}
@@ -74,6 +83,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 				float64(r.Packets), p.Interface, r.Stage, verdict, r.Name)
 			ch <- prometheus.MustNewConstMetric(bytesDesc, prometheus.CounterValue,
 				float64(r.Bytes), p.Interface, r.Stage, verdict, r.Name)
+		}
+		for _, c := range p.CPUs {
+			ch <- prometheus.MustNewConstMetric(cpuDesc, prometheus.CounterValue, float64(c.Packets), p.Interface, strconv.Itoa(c.CPU))
 		}
 		for loss, n := range p.Losses {
 			ch <- prometheus.MustNewConstMetric(lostDesc, prometheus.CounterValue, float64(n),

@@ -21,6 +21,16 @@ type Port struct {
 	// Losses counts packets that were forwarded and then lost, by the tracepoint that reported the
 	// loss. Packets under LossWorkerQueue were lost earlier and have no reason.
 	Losses map[string]uint64 `json:"losses"`
+	// CPUs has what each CPU has given a verdict on, by CPU. CPUs without packets are left out. With workers the CPU is the worker's,
+	// for packets that it got from its queue.
+	CPUs []CPUPackets `json:"cpus,omitempty"`
+}
+
+// CPUPackets counts the packets on which one CPU has given a verdict.
+type CPUPackets struct {
+	CPU     int    `json:"cpu"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
 }
 
 // Reason counts the packets that left an interface's pipeline for one reason (bpf/core/reason.h).

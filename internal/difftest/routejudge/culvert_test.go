@@ -27,16 +27,16 @@ type culvert struct {
 	status *route.Status
 }
 
-// attach attaches culvert to a twin's ports. The thread stays in the router's namespace.
-func attach(w *twin, o routeplane.Options) *culvert {
+// attach attaches culvert to a twin's ports, with workers on the given CPUs. The thread stays in the router's namespace.
+func attach(w *twin, o routeplane.Options, workers ...int) *culvert {
 	t := w.t
 	t.Helper()
 	w.listen()
-	return attachTo(w, o)
+	return attachTo(w, o, workers...)
 }
 
 // attachTo is attach without programs at the far ends.
-func attachTo(w *twin, o routeplane.Options) *culvert {
+func attachTo(w *twin, o routeplane.Options, workers ...int) *culvert {
 	t := w.t
 	t.Helper()
 	w.enter()
@@ -44,7 +44,8 @@ func attachTo(w *twin, o routeplane.Options) *culvert {
 	for i := range xdpPorts {
 		names = append(names, portName(i))
 	}
-	inst, err := datapath.Attach(datapath.Options{Temporary: true, Name: "judged", Interfaces: names, Parts: []datapath.Part{routeplane.NewPart(o)}})
+	inst, err := datapath.Attach(datapath.Options{Temporary: true, Name: "judged", Interfaces: names,
+		Workers: datapath.Workers{CPUs: workers}, Parts: []datapath.Part{routeplane.NewPart(o)}})
 	check(t, err)
 	t.Cleanup(inst.Close)
 	plane, err := routeplane.Open(inst)

@@ -112,7 +112,7 @@ func (p *Plane) fillAny(k VIPKey) error {
 		if key.Any != 0 {
 			continue
 		}
-		bit := addrBit(bpfobj.WordsAddr(key.Addr.W))
+		bit := bpfobj.BloomBit(bpfobj.WordsAddr(key.Addr.W))
 		filter.Bits[bit>>6] |= 1 << (bit & 63)
 		if key.Addr == anyPort.Addr && key.Proto == k.Proto {
 			n++
@@ -137,21 +137,13 @@ func (p *Plane) fillAny(k VIPKey) error {
 	return nil
 }
 
-// addrBit returns the bit of an address in the Bloom filter lb_addrs (lb_vip_addr_hash of bpf/lb/vip.h, bpf/core/bloom.h).
-func addrBit(addr netip.Addr) uint32 {
-	const mult = 0x9e3779b1
-	w := bpfobj.AddrWords(addr)
-	h := (w[0]*mult+w[1])*mult + w[2]
-	return (h*mult + w[3]) * mult >> 20
-}
-
 func (p *Plane) setAddr(addr netip.Addr) error {
 	m := p.inst.Map(bpfobj.PipelineMapLbAddrs)
 	var f bpfobj.PipelineBloom
 	if err := m.Lookup(uint32(0), &f); err != nil {
 		return fmt.Errorf("reading the addresses of the VIPs of %s: %w", p.Name(), err)
 	}
-	bit := addrBit(addr)
+	bit := bpfobj.BloomBit(addr)
 	f.Bits[bit>>6] |= 1 << (bit & 63)
 	if err := m.Put(uint32(0), f); err != nil {
 		return fmt.Errorf("writing the addresses of the VIPs of %s: %w", p.Name(), err)

@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/doctor"
+	"culvert/internal/host/netdev"
 	"culvert/internal/host/netnsname"
 	"culvert/internal/host/pins"
 	"culvert/internal/scion/scionplane"
@@ -90,6 +91,14 @@ type Workers struct {
 	CPUs []int `json:"cpus"`
 	// Queue is how many packets may wait for each CPU.
 	Queue int `json:"queue"`
+	// Enqueued is what each CPU that receives has given to workers, those packets included that a full queue has refused.
+	Enqueued []Enqueued `json:"enqueued,omitempty"`
+}
+
+// Enqueued counts the packets that a CPU has given to workers.
+type Enqueued struct {
+	CPU     int    `json:"cpu"`
+	Packets uint64 `json:"packets"`
 }
 
 // Interface holds the counters of a network interface that is or was attached.
@@ -101,6 +110,10 @@ type Interface struct {
 	Renamed string `json:"renamed,omitempty"`
 	// Peer is what is wrong at the other end of a veth. It is known in the caller's own network namespace only.
 	Peer []doctor.Finding `json:"peer,omitempty"`
+	// Queues are the receive queues of the device. They are known in the caller's own network namespace only.
+	Queues *netdev.Queues `json:"queues,omitempty"`
+	// Stays tells that all its packets stay on the CPU that receives them, though there are workers: the card takes VLAN tags off.
+	Stays bool `json:"stays,omitempty"`
 	// Packets and Bytes are all that was received: the sum over the reasons.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -211,6 +224,15 @@ func describe(inst *datapath.Instance) (Router, error) {
 	}
 	if w := inst.Workers(); len(w.CPUs) > 0 {
 		r.Workers = &Workers{CPUs: w.CPUs, Queue: w.Queue}
+		by, err := inst.Enqueued()
+		if err != nil {
+			return r, err
+		}
+		for cpu, n := range by {
+			if n > 0 {
+				r.Workers.Enqueued = append(r.Workers.Enqueued, Enqueued{cpu, n})
+			}
+		}
 	}
 	if r.Served {
 		r.PID = inst.ServerPID()
@@ -224,7 +246,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 		r.Stages = stages
 	}
 	r.describeConfig(inst)
-	devices := inst.Devices()
+	devices, spread := inst.Devices(), inst.Spread()
 	ports, err := inst.Ports()
 	if err != nil {
 		return r, err
@@ -233,6 +255,12 @@ func describe(inst *datapath.Instance) (Router, error) {
 		i := Interface{Port: p}
 		i.Packets, i.Bytes = p.Total()
 		i.describeDevice(devices)
+		if got, known := spread[p.Interface]; known {
+			i.Stays = !got
+		}
+		if r.Here && i.State != "" {
+			i.Queues = netdev.ReadQueues(cmp.Or(i.Renamed, i.Interface))
+		}
 		r.Interfaces = append(r.Interfaces, i)
 	}
 	if err := r.describeRoute(inst); err != nil {

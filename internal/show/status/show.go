@@ -13,6 +13,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/cpus"
+	"culvert/internal/host/netdev"
 	"culvert/internal/host/pins"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
@@ -119,8 +120,11 @@ func (r Router) text(now time.Time, removal string, verbose bool) []string {
 	}
 	if w := r.Workers; w != nil {
 		does := fmt.Sprintf("queue %d packets each", w.Queue)
-		if r.noSCION {
-			does = "no effect: only the SCION router's packets are spread"
+		if r.noSCION && r.Route == nil && r.LB == nil {
+			does = "no effect: no stage is on whose packets are spread"
+		}
+		for _, e := range w.Enqueued {
+			does += fmt.Sprintf("  CPU %d has given them %s", e.CPU, text.Grouped(e.Packets))
 		}
 		lines = append(lines, fmt.Sprintf("  workers on CPUs %s  %s", cpus.Format(w.CPUs), does))
 	}
@@ -309,6 +313,16 @@ func (i Interface) text(unattached string, verbose bool) []string {
 	for _, f := range i.Peer {
 		lines = append(lines, fmt.Sprintf("    FAILS: %s: %s", f.Finding, f.Command))
 	}
+	if i.Stays {
+		lines = append(lines, "    workers get none of its packets: it takes VLAN tags off, which a worker's queue would lose: "+
+			netdev.KeepTags(cmp.Or(i.Renamed, i.Interface)))
+	}
+	if i.Queues != nil {
+		lines = append(lines, "    queues: "+i.Queues.String())
+	}
+	if line := i.cpuLine(); line != "" {
+		lines = append(lines, line)
+	}
 	t := text.Table{Indent: "    ", Right: []bool{false, false, true, true}}
 	t.Add("received", "", text.Grouped(i.Packets)+unit, text.ShortBytes(i.Bytes))
 	t.AddReasons(byPackets(i.Reasons), noUnit, verbose)
@@ -318,6 +332,22 @@ func (i Interface) text(unattached string, verbose bool) []string {
 		}
 	}
 	return append(lines, t.Lines()...)
+}
+
+// cpuLine says which share of the packets each CPU has had, "" if there are none.
+func (i Interface) cpuLine() string {
+	var sum uint64
+	for _, c := range i.CPUs {
+		sum += c.Packets
+	}
+	if sum == 0 {
+		return ""
+	}
+	line := "    by CPU:"
+	for _, c := range i.CPUs {
+		line += fmt.Sprintf("  %d %.0f %%", c.CPU, 100*float64(c.Packets)/float64(sum))
+	}
+	return line
 }
 
 // byPackets returns the reasons with the busiest first.

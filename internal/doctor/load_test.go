@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"strings"
+	"testing"
+
+	"culvert/internal/host/netdev"
+)
+
+func TestLoads(t *testing.T) {
+	even := &netdev.Queues{Receive: 4, RSS: []float64{25, 25, 25, 25}}
+	uneven := &netdev.Queues{Receive: 4, RSS: []float64{100, 0, 0, 0}}
+	gathered := &netdev.Queues{Receive: 2, RSS: []float64{50, 50}, Interrupts: []netdev.Interrupt{{IRQ: 38, CPUs: []int{0}}, {IRQ: 40, CPUs: []int{0}}}}
+	one := map[int]uint64{0: 9900, 1: 20, 2: 0}
+	for _, tt := range []struct {
+		name         string
+		load         Load
+		check, finds string // "" for no finding
+		command      string
+		on           string
+	}{
+		{name: "nothing"},
+		{name: "even", load: Load{CPUs: map[int]uint64{0: 5000, 1: 5000}, Interfaces: []InterfaceLoad{{Interface: "e0", Queues: even, Packets: map[int]uint64{0: 900, 1: 900, 2: 900}}}}},
+		{name: "too few", load: Load{CPUs: map[int]uint64{0: 999}, Interfaces: []InterfaceLoad{{Interface: "e0", Queues: even, Packets: map[int]uint64{0: 999}}}}},
+		{name: "one queue of a card that has one", load: Load{CPUs: one, Interfaces: []InterfaceLoad{{Interface: "e0", Queues: &netdev.Queues{Receive: 1}, Packets: one}}}},
+		{"one queue", Load{CPUs: one, Interfaces: []InterfaceLoad{{Interface: "e0", Queues: even, Packets: one}}},
+			"load", "queue 0 of 4 has 99 % of the packets: few flows", "[workers] in the file: cpus = \"0-3\"", "e0"},
+		{"one queue by the table", Load{CPUs: one, Interfaces: []InterfaceLoad{{Interface: "e0", Queues: uneven, Packets: one}}},
+			"load", "spreads hashes unevenly", "ethtool -X e0 equal 4", "e0"},
+		{name: "one queue, and workers", load: Load{Workers: []int{0, 1}, CPUs: map[int]uint64{0: 5000, 1: 5000}, Enqueued: map[int]uint64{0: 5000},
+			Interfaces: []InterfaceLoad{{Interface: "e0", Queues: even, Packets: one}}}},
+		{"one CPU", Load{Router: "r", CPUs: one, Interfaces: []InterfaceLoad{{Interface: "e0", Queues: gathered, Packets: map[int]uint64{0: 5000, 1: 5000}}}},
+			"load", "r: CPU 0 has 99 % of the packets, because it serves several queues", "echo 1 > /proc/irq/40/smp_affinity_list", ""},
+		{"one flow, and workers", Load{Router: "r", Workers: []int{0, 1}, CPUs: one, Enqueued: map[int]uint64{1: 9900}}, "load", "one flow has most of them", "", ""},
+		{"one worker", Load{Router: "r", Workers: []int{1}}, "workers", "r: one worker costs more than it brings", "cpus = \"0-3\"", ""},
+		{"workers on CPUs that receive", Load{Router: "r", Workers: []int{0, 1}, CPUs: map[int]uint64{0: 5000, 1: 5000}, Enqueued: map[int]uint64{0: 4000, 1: 4000}},
+			"workers", "r: 2 workers cost more than they bring: CPUs 0-1 receive already", "without [workers]", ""},
+		{name: "more workers than receivers", load: Load{Workers: []int{0, 1, 2, 3}, CPUs: map[int]uint64{0: 5000, 1: 5000}, Enqueued: map[int]uint64{0: 4000, 1: 4000}}},
+		{"tags", Load{Workers: []int{0, 1}, Interfaces: []InterfaceLoad{{Interface: "e0", Stays: true}}}, "workers", "it takes VLAN tags off", "ethtool -K e0 rxvlan off", "e0"},
+	} {
+		got := checkLoads([]Load{tt.load}, 4)
+		switch {
+		case tt.check == "" && len(got) > 0, tt.check != "" && len(got) != 1:
+			t.Errorf("%s: %+v", tt.name, got)
+		case tt.check == "":
+		case got[0].Check != tt.check || !strings.Contains(got[0].Finding, tt.finds) || !strings.Contains(got[0].Command, tt.command) ||
+			got[0].Command == "" != (tt.command == "") || got[0].Interface != tt.on || got[0].Status != Warn:
+			t.Errorf("%s: %+v", tt.name, got[0])
+		}
+	}
+}

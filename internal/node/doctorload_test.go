@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"reflect"
+	"testing"
+
+	"culvert/internal/datapath"
+	"culvert/internal/stats"
+)
+
+// loadPlane is a data plane without interfaces.
+type loadPlane struct {
+	cpus     []stats.CPUPackets
+	enqueued []uint64
+}
+
+func (p *loadPlane) Ports() ([]stats.Port, error) { return []stats.Port{{CPUs: p.cpus}}, nil }
+func (p *loadPlane) Name() string                 { return "r" }
+func (p *loadPlane) Workers() datapath.Workers    { return datapath.Workers{CPUs: []int{0, 1}} }
+func (p *loadPlane) Enqueued() ([]uint64, error)  { return p.enqueued, nil }
+func (p *loadPlane) Spread() map[string]bool      { return nil }
+func (p *loadPlane) AttachedNow() []string        { return nil }
+
+// TestLoad reads counters that change while loadOf waits.
+func TestLoad(t *testing.T) {
+	p := &loadPlane{cpus: []stats.CPUPackets{{CPU: 0, Packets: 20_000}}, enqueued: []uint64{5, 0}}
+	l := loadOf(p, func() {
+		p.cpus = []stats.CPUPackets{{CPU: 0, Packets: 20_100}, {CPU: 1, Packets: 7}}
+		p.enqueued = []uint64{12, 0}
+	})
+	if !reflect.DeepEqual(l.CPUs, map[int]uint64{0: 100, 1: 7}) || !reflect.DeepEqual(l.Enqueued, map[int]uint64{0: 7}) || l.Router != "r" || len(l.Workers) != 2 {
+		t.Errorf("%+v", l)
+	}
+	p.cpus = []stats.CPUPackets{{CPU: 0, Packets: 9999}}
+	if l := loadOf(p, func() { t.Error("it waited for a data plane with few packets") }); len(l.CPUs) != 0 || len(l.Workers) != 2 {
+		t.Errorf("%+v", l)
+	}
+}
