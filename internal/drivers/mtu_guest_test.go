@@ -147,11 +147,17 @@ func (m *trial) like(in, out int, all []corner) string {
 			m.Error(err)
 		}
 	}()
-	if err := errors.Join(setMTU(m.in, in), setMTU(m.out, out)); err != nil {
-		m.Logf("MTUs %d and %d: %v", in, out, err)
+	if err := errors.Join(setMTU(m.in, in), setMTU(m.out, in)); err != nil {
+		m.Logf("MTU %d: %v", in, err)
 		return "no such MTU"
 	}
 	if err := m.ipv6(true); err != nil {
+		m.Fatal(err)
+	}
+	if !m.receives(in) {
+		return "no such MTU"
+	}
+	if err := setMTU(m.out, out); err != nil {
 		m.Fatal(err)
 	}
 	if text, err := m.culvert("attach", "-c", file(m.T, config(m.mode, m.in, m.out))); err != nil {
@@ -191,6 +197,25 @@ func (m *trial) like(in, out int, all []corner) string {
 	}
 	m.Errorf("%d packets were left to the kernel, want %d: %v", left, kernel, counted)
 	return "no"
+}
+
+// receives tells whether a card receives packets as long as its MTU, without culvert: the emulated vmxnet3 loses those with the driver of Linux
+// 6.1. A short packet of the same flow comes behind the long one.
+func (m *trial) receives(mtu int) bool {
+	m.Helper()
+	m.ready(m.in, m.out)
+	m.bed.out[m.out].forget()
+	for _, c := range []corner{m.udp6("long", mtu, 64, nil, 0, 1), m.udp6("short", 100, 64, nil, 0, 1)} {
+		if err := m.in.far.Send(c.frame); err != nil {
+			m.Fatalf("send %s: %v", c.name, err)
+		}
+	}
+	on := func() [][]byte { return m.bed.out[m.out].of(m.about(26)) }
+	short := func(f []byte) bool { return len(f) == 14+100 }
+	if !wait(func() bool { return slices.ContainsFunc(on(), short) }) {
+		m.Error("the kernel alone does not forward")
+	}
+	return len(on()) == 2
 }
 
 // run2 sends packets one by one, and returns what has gone back and on, in hexadecimal.
