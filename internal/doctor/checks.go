@@ -241,6 +241,20 @@ func checkMerging(n netif) *Finding {
 	return f
 }
 
+// checkBridge looks whether the interface is a port of a bridge, which takes its packets. The IP router leaves them to it.
+func checkBridge(n netif) *Finding {
+	if n.bridge == "" {
+		return nil
+	}
+	f := &Finding{Check: "bridge", Finding: "port of the bridge " + n.bridge}
+	if n.stages.Route {
+		f.Status = Warn
+		f.Finding += ": the IP router leaves what comes in by it to the kernel, and redirects nothing to it"
+		f.Command = "ip link set dev " + n.name + " nomaster"
+	}
+	return f
+}
+
 // checkVLAN looks for VLAN tags that the device takes off before XDP sees the frame. XDP would then take a tagged packet for
 // one of the untagged network: nothing that forwards is attached then, and no filter if there are VLAN devices. A veth takes no tags off,
 // but its peer may pass them beside the frame.

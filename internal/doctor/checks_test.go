@@ -253,6 +253,10 @@ func TestInterfaceChecks(t *testing.T) {
 		{"hardware GRO, fixed", checkMerging, netif{name: "e0", offloads: offloads{"rx-gro-hw": fixed}},
 			want{Warn, "only the hypervisor", ""}},
 
+		{"in a bridge", checkBridge, netif{bridge: "br0", stages: Stages{LB: true}}, want{OK, "port of the bridge br0", ""}},
+		{"in a bridge, with an IP router", checkBridge, netif{name: "e0", bridge: "br0", stages: Stages{Route: true}},
+			want{Warn, "the IP router leaves what comes in by it to the kernel", "ip link set dev e0 nomaster"}},
+
 		{"tags reach XDP", checkVLAN, netif{vlans: []string{"e0.5"}}, want{OK, "e0.5", ""}},
 		{"tags taken off", checkVLAN, netif{name: "e0", vlans: []string{"e0.5"}, offloads: offloads{"rx-vlan-hw-parse": on}},
 			want{Warn, "taken off", "ethtool -K e0 rxvlan off"}},

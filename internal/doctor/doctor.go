@@ -301,7 +301,7 @@ func (r *Report) addEgress(devices []string, seen []netlink.Link, s Stages) erro
 func checkInterface(n netif) []Finding {
 	var found []Finding
 	for _, check := range []func(netif) *Finding{
-		checkUp, checkNative, checkProgram, checkMTU, checkQueues, checkMerging, checkVLAN,
+		checkUp, checkNative, checkProgram, checkMTU, checkQueues, checkMerging, checkBridge, checkVLAN,
 		checkPeerNAPI, checkChecksum, checkPeerChecksum, checkSourceFilter,
 	} {
 		if f := check(n); f != nil {

@@ -23,6 +23,8 @@ type netif struct {
 	up     bool
 	// carrier is false when the cable is unplugged, or when the peer of a veth is down.
 	carrier bool
+	// bridge is the bridge of which it is a port, "" for none.
+	bridge string
 	// parent is the device below a VLAN or macvlan device, "" for other kinds.
 	parent string
 	mtu    int
@@ -219,6 +221,9 @@ func readInterface(l netlink.Link) (netif, error) {
 		b := other.Attrs()
 		if other.Type() == "vlan" && b.ParentIndex == a.Index {
 			n.vlans = append(n.vlans, b.Name)
+		}
+		if b.Index == a.MasterIndex && other.Type() == "bridge" {
+			n.bridge = b.Name
 		}
 		if b.Index == a.ParentIndex && n.kind != "veth" {
 			n.parent = b.Name
