@@ -34,7 +34,7 @@ var wiresFlag = flag.String("wires", "", "the pairs of cards of this guest, join
 
 // bed has all ports. Culvert is in one namespace with the near ends, the far ends are in another one.
 type bed struct {
-	here *testbed.Namespace
+	here, there *testbed.Namespace
 	// ports are by driver.
 	ports map[string][]*port
 	// out has what has come out of each port.
@@ -46,8 +46,7 @@ type bed struct {
 // newBed makes the namespaces and puts the cards of all wires into them.
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{here: testbed.NewNamespace(t), ports: make(map[string][]*port), out: make(map[*port]*arrivals)}
-	there := testbed.NewNamespace(t)
+	b := &bed{here: testbed.NewNamespace(t), there: testbed.NewNamespace(t), ports: make(map[string][]*port), out: make(map[*port]*arrivals)}
 	b.here.Must(t, func() error {
 		return errors.Join(testbed.WriteSysctl("ipv4/ip_forward", "1"), testbed.WriteSysctl("ipv4/conf/all/send_redirects", "0"))
 	})
@@ -60,13 +59,9 @@ func newBed(t *testing.T) *bed {
 		if w.Queues > 1 {
 			p.driver = fmt.Sprintf("%s*%d", w.Near, w.Queues)
 		}
-		near, farLink := linkOf(t, cards.Near(n)), linkOf(t, cards.Far(n))
-		if err := errors.Join(netlink.LinkSetDown(near), netlink.LinkSetName(near, p.name)); err != nil {
-			t.Fatal(err)
-		}
-		b.here.Take(t, p.name)
-		there.Take(t, farLink.Attrs().Name)
-		there.Must(t, func() (err error) {
+		b.take(t, p, cards.Near(n))
+		b.there.Take(t, linkOf(t, cards.Far(n)).Attrs().Name)
+		b.there.Must(t, func() (err error) {
 			l := linkOf(t, cards.Far(n))
 			p.far, err = openFar(l)
 			return err
@@ -78,21 +73,20 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
+// take takes the card with a link address into this namespace, under the port's name.
+func (b *bed) take(t *testing.T, p *port, mac net.HardwareAddr) {
+	t.Helper()
+	l := linkOf(t, mac)
+	if err := errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, p.name)); err != nil {
+		t.Fatal(err)
+	}
+	b.here.Take(t, p.name)
+}
+
 // add gives a port of this namespace addresses, a neighbor and routes, and collects what comes out of it.
 func (b *bed) add(t *testing.T, p *port) {
 	t.Helper()
-	b.here.Must(t, func() error {
-		if err := testbed.WriteSysctl("ipv6/conf/"+p.name+"/disable_ipv6", "1"); err != nil {
-			return err
-		}
-		if err := testbed.WriteSysctl("ipv4/conf/"+p.name+"/send_redirects", "0"); err != nil {
-			return err
-		}
-		if err := p.up(); err != nil {
-			return err
-		}
-		return p.upVLAN(7)
-	})
+	b.here.Must(t, p.configure)
 	a := &arrivals{}
 	b.ports[p.driver], b.out[p] = append(b.ports[p.driver], p), a
 	go a.listen(p.far)
@@ -179,7 +173,13 @@ func (b *bed) detach(t *testing.T) {
 // refused checks that a configuration is refused with a line that has one of the words, and that nothing is attached.
 func (b *bed) refused(t *testing.T, config string, words ...string) {
 	t.Helper()
-	out, err := b.culvert("attach", "-c", file(t, config))
+	b.refusedFile(t, file(t, config), words...)
+}
+
+// refusedFile does the same for a file.
+func (b *bed) refusedFile(t *testing.T, path string, words ...string) {
+	t.Helper()
+	out, err := b.culvert("attach", "-c", path)
 	if err == nil {
 		_, _ = b.culvert("detach", "--all")
 	}

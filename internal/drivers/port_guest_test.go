@@ -71,13 +71,22 @@ func openFar(l netlink.Link) (far, error) {
 	if err := errors.Join(netlink.LinkSetARPOff(l), netlink.SetPromiscOn(l), netlink.LinkSetMTU(l, farMTU), netlink.LinkSetUp(l)); err != nil {
 		return nil, fmt.Errorf("far end %s: %w", name, err)
 	}
+	return openSocket(name)
+}
+
+// openSocket opens a socket that gets what comes in by a device of the calling thread's network namespace.
+func openSocket(name string) (far, error) {
+	dev, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, err
+	}
 	all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(all))
 	if err != nil {
 		return nil, err
 	}
 	s := &packetSocket{os.NewFile(uintptr(fd), "far end")}
-	err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index, Protocol: all})
+	err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: dev.Index, Protocol: all})
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	}
@@ -138,6 +147,15 @@ func (s *packetSocket) Close() error { return s.file.Close() }
 type arrivals struct {
 	mu     sync.Mutex
 	frames [][]byte
+	// also, if set, gets each of them too.
+	also func(frame []byte)
+}
+
+// pass sets what gets each frame too, nil for nothing.
+func (a *arrivals) pass(also func(frame []byte)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.also = also
 }
 
 // listen collects frames until the far end is closed.
@@ -153,6 +171,9 @@ func (a *arrivals) listen(from far) {
 		}
 		a.mu.Lock()
 		a.frames = append(a.frames, bytes.Clone(buffer[:n]))
+		if a.also != nil {
+			a.also(buffer[:n])
+		}
 		a.mu.Unlock()
 	}
 }

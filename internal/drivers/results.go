@@ -40,7 +40,11 @@ var Rows = []Row{
 	{"jumbo", "MTU 9000, several buffers"},
 	{"jumbo6", "MTU 9000, several buffers, IPv6"},
 	{"jumbo-mtu", "from MTU 9000 to MTU 1500, several buffers: as the kernel alone"},
+	{"syn", "filter: SYNs answered with cookies, and a client connects"},
+	{"checksum", "checksums that a card leaves to the receiver"},
+	{"carrier", "cable unplugged under traffic: the others go on"},
 	{"down", "link down and up"},
+	{"gone", "card removed and added again"},
 }
 
 // Kernel has the results on one kernel, by driver and row. docs/drivers.md explains the words.

@@ -49,6 +49,7 @@ func merge(t *testing.T, all All, log string) All {
 			maps.Copy(all[at].Drivers[driver], rows)
 		}
 	}
+	slices.SortFunc(all, func(a, b Kernel) int { return older(a.Line, b.Line) })
 	out, err := json.MarshalIndent(all, "", "  ")
 	if err == nil && len(all) == 0 {
 		err = errors.New("it has no results")
@@ -60,6 +61,14 @@ func merge(t *testing.T, all All, log string) All {
 		t.Fatalf("%s: %v", log, err)
 	}
 	return all
+}
+
+// older compares lines of kernels, such as 6.1 and 6.12.
+func older(a, b string) int {
+	if len(a) != len(b) {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
 }
 
 const page = "../../docs/drivers.md"

@@ -27,14 +27,14 @@ const topology = `{
 }
 `
 
-// scionRow sends SCION packets from one link to the other.
-func scionRow(m *trial) string {
-	m.detach(m.T)
+// scionFiles writes the files of a SCION router with a link by each port, culvert.toml among them, and returns their directory.
+func (m *trial) scionFiles() (dir string) {
+	m.Helper()
 	dir, err := os.MkdirTemp("/", "scion") // where only root may write: the keys are there
 	if err != nil {
 		m.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	m.Cleanup(func() { os.RemoveAll(dir) })
 	key := []byte("AAECAwQFBgcICQoLDA0ODw==\n")
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for name, text := range map[string][]byte{
@@ -47,6 +47,14 @@ func scionRow(m *trial) string {
 			m.Fatal(err)
 		}
 	}
+	return dir
+}
+
+// scionRow sends SCION packets from one link to the other.
+func scionRow(m *trial) string {
+	m.detach(m.T)
+	dir := m.scionFiles()
+	at := func(name string) string { return filepath.Join(dir, name) }
 	if out, err := m.culvert("attach", "-c", at("culvert.toml")); err != nil {
 		m.Fatalf("attach: %v: %s", err, out)
 	}

@@ -27,27 +27,30 @@ func (t tap) Receive(buffer []byte) (int, error) { return t.Read(buffer) }
 func (b *bed) addTap(t *testing.T, number int) {
 	t.Helper()
 	p := &port{driver: "tun", number: number, name: fmt.Sprintf("p%d", number)}
-	b.here.Must(t, func() error {
-		// Only what is written without waiting goes to XDP in the driver.
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return err
-		}
-		req, err := unix.NewIfreq(p.name)
-		if err == nil {
-			req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
-			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
-		}
-		if err != nil {
-			unix.Close(fd)
-			return fmt.Errorf("make a tap: %w", err)
-		}
-		p.far = tap{os.NewFile(uintptr(fd), p.name)}
-		dev, err := net.InterfaceByName(p.name)
-		if err == nil {
-			p.mac = dev.HardwareAddr
-		}
-		return err
-	})
+	b.here.Must(t, p.openTap)
 	b.add(t, p)
+}
+
+// openTap makes the device.
+func (p *port) openTap() error {
+	// Only what is written without waiting goes to XDP in the driver.
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	req, err := unix.NewIfreq(p.name)
+	if err == nil {
+		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("make a tap: %w", err)
+	}
+	p.far = tap{os.NewFile(uintptr(fd), p.name)}
+	dev, err := net.InterfaceByName(p.name)
+	if err == nil {
+		p.mac = dev.HardwareAddr
+	}
+	return err
 }

@@ -199,16 +199,26 @@ func (m *trial) attachBoth() {
 // doctor returns the command that doctor has for a port in a check, "" for none.
 func (m *trial) doctor(p *port, check string) string {
 	m.Helper()
-	out, _ := m.culvert("doctor", "-i", p.name)
-	command, found := "", false
-	for line := range strings.Lines(out) {
-		words := strings.Fields(line)
+	_, command := m.finding(p.name, check)
+	return command
+}
+
+// finding returns the line that doctor has for an interface and a check, and the command below it. Both are "" if it has none.
+func (b *bed) finding(name, check string) (line, command string) {
+	out, _ := b.culvert("doctor", "-i", name)
+	for l := range strings.Lines(out) {
+		words := strings.Fields(l)
 		switch {
 		case len(words) > 2 && words[0] != "->":
-			found = words[1] == p.name && words[2] == check
-		case found && len(words) > 1:
-			command = strings.TrimPrefix(strings.TrimSpace(line), "-> ")
+			if line != "" {
+				return line, command
+			}
+			if words[1] == name && words[2] == check {
+				line = strings.Join(words, " ")
+			}
+		case line != "" && len(words) > 1:
+			command = strings.TrimPrefix(strings.TrimSpace(l), "-> ")
 		}
 	}
-	return command
+	return line, command
 }

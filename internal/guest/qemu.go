@@ -35,13 +35,17 @@ func (m Machine) arguments(dir, root string) []string {
 		}
 	}
 	e := emulators[m.Kernel.Arch]
+	port := e.port
+	if len(m.Wires) > 0 {
+		port = slices.Concat(port, cards.MonitorArguments(dir))
+	}
 	return slices.Concat(e.machine, []string{
 		"-m", fmt.Sprint(m.Memory), "-seed", "1", "-rtc", "base=2026-01-01,clock=vm",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", m.Kernel.image(), "-initrd", root, "-append", e.kernelArguments(more),
 		"-serial", "file:" + filepath.Join(dir, "console"),
 		"-chardev", "stdio,id=answer,signal=off",
-	}, e.port, clock, cards.Arguments(m.Wires))
+	}, port, clock, cards.Arguments(m.Wires))
 }
 
 // boot runs QEMU until the guest has answered.

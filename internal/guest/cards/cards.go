@@ -33,7 +33,7 @@ var Modules = []string{
 const maxQueues = 16
 
 // Wire is two cards of a guest that are joined: what one sends, the other receives. The near card is of the given model. The far
-// one is of the same kind on all wires: a virtio_net card that neither merges nor splits packets and leaves checksums alone.
+// one is of the same kind on all wires: a virtio_net card that neither merges nor splits packets.
 type Wire struct {
 	Near Model
 	// Queues is the number of queue pairs of the near card. More than one needs root and virtio_net.
@@ -84,8 +84,9 @@ func address(wire int, end byte) net.HardwareAddr {
 	return net.HardwareAddr{0x52, 0x54, 0, 0xc0, byte(wire), end}
 }
 
-// farOptions make a card that takes frames as they are.
-const farOptions = ",csum=off,guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off"
+// farOptions make a card that takes frames as they are. Checksums it may leave to the receiver, where the back end of the wire has a way to
+// say so: taps do.
+const farOptions = ",guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off"
 
 // Arguments are QEMU's arguments for the wires. A wire of one queue is a hub of the emulator. One with several is made of taps, which
 // have to be in the emulator's network namespace (Space).
