@@ -21,9 +21,9 @@ func bfdOwn(link int) uint32 {
 	return 0x0bfd0000 | uint32(link)
 }
 
-// fillSCION writes the key and the next hops into the data plane. One link is down, one has a small MTU, and one has no known
-// neighbor. One host has no known neighbor, and only the kernel can send to another. Links accept datagrams by their own devices
-// only. Some have BFD sessions.
+// fillSCION writes the key and the next hops into the data plane. One link is down, one has a small MTU, one takes no
+// frames of several buffers, and one has no known neighbor. One host has no known neighbor, and only the kernel can send to
+// another. Links accept datagrams by their own devices only. Some have BFD sessions.
 func (b *bed) fillSCION() error {
 	plane := scionplane.Of(b.inst)
 	if err := plane.AddKey(0, b.net.Key); err != nil {
@@ -44,6 +44,8 @@ func (b *bed) fillSCION() error {
 		nh := hop(l.Device, l.NextHop)
 		if l.Scope == scionpkt.External {
 			switch len(external) {
+			case 1:
+				nh.LinearOnly = true
 			case 2:
 				nh.MTU = 700
 			case 3:
