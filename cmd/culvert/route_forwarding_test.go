@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRouteSaysWhatItLeavesToTheKernel runs the IP router without forwarding in the kernel, with an interface to which frames cannot
-// be redirected, and with workers that get no packets. The log reports each.
+// TestRouteSaysWhatItLeavesToTheKernel runs the IP router without forwarding in the kernel, and with an interface to which frames cannot
+// be redirected. The log reports each.
 func TestRouteSaysWhatItLeavesToTheKernel(t *testing.T) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
 	must(unix.Unshare(unix.CLONE_NEWNET))
@@ -28,13 +28,27 @@ func TestRouteSaysWhatItLeavesToTheKernel(t *testing.T) {
 	}
 	sysctl("0")
 	path := filepath.Join(t.TempDir(), "c.toml")
-	must(os.WriteFile(path, []byte("name = \"fwd\"\ninterfaces = [\"fw0\"]\n[workers]\ncpus = [0]\n[route]\nbypass_netfilter = true\n"), 0o600))
+	must(os.WriteFile(path, []byte("name = \"fwd\"\ninterfaces = [\"fw0\"]\n[route]\nbypass_netfilter = true\n"), 0o600))
 	run := startCulvert(t, "run", "-c", path)
-	run.waitFor(t, "[workers] has no effect")
 	run.waitFor(t, `does not: it is left to the kernel (route-off)" interface=fw0 mend="sysctl -w net.ipv4.conf.all.forwarding=1"`)
 	run.waitFor(t, `no frames can be redirected to an interface: the kernel forwards what leaves by it (route-egress); see 'culvert doctor'" interface=fw0`)
 	sysctl("1")
 	run.waitFor(t, `the kernel forwards IPv4 of an interface, and so does the fast path" interface=fw0`)
+	run.interrupt(t)
+	if status, _, errs := culvert(t, "detach", "--all"); status != 0 {
+		t.Error(errs)
+	}
+}
+
+// TestWorkersForNothing runs workers without a stage whose packets are spread. The log says so.
+func TestWorkersForNothing(t *testing.T) {
+	runtime.LockOSThread() // never unlocked, so that the thread ends with the test
+	must(unix.Unshare(unix.CLONE_NEWNET))
+	must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wn0"}, PeerName: "wn1"}))
+	path := filepath.Join(t.TempDir(), "c.toml")
+	must(os.WriteFile(path, []byte("name = \"idle\"\ninterfaces = [\"wn0\"]\n[workers]\ncpus = [0]\n[filter]\n"), 0o600))
+	run := startCulvert(t, "run", "-c", path)
+	run.waitFor(t, "[workers] has no effect: there is none of [scion], [route] and [lb]")
 	run.interrupt(t)
 	if status, _, errs := culvert(t, "detach", "--all"); status != 0 {
 		t.Error(errs)

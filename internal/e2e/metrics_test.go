@@ -41,6 +41,8 @@ type measured struct {
 // allStages is a configuration with something of everything that has metrics, with the SCION router's own file and its
 // key.
 const allStages = `interfaces = ['to-a', 'to-b']
+[workers]
+cpus = [0]
 [sflow]
 collector = "127.0.0.1:6343"
 rate = 10

@@ -35,9 +35,7 @@ func collectWorkers(source PortSource, ch chan<- prometheus.Metric) {
 		return
 	}
 	for cpu, n := range by {
-		if n > 0 {
-			ch <- prometheus.MustNewConstMetric(enqueuedDesc, prometheus.CounterValue, float64(n), strconv.Itoa(cpu))
-		}
+		ch <- prometheus.MustNewConstMetric(enqueuedDesc, prometheus.CounterValue, float64(n), strconv.Itoa(cpu))
 	}
 	for name, spread := range s.Spread() {
 		ch <- prometheus.MustNewConstMetric(spreadDesc, prometheus.GaugeValue, float64(OneIf(spread)), name)
