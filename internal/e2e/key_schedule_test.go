@@ -199,7 +199,7 @@ func TestKeyTakenOut(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	for range 5 {
+	for range 3 {
 		send()
 		settled(t, b.sink)
 		s.wantAll(t, b.sink)

@@ -62,17 +62,24 @@ const (
 	sayEvery    = time.Minute
 )
 
-// watch takes samples and says each minute how far it is, until ctx ends.
-func (s *soak) watch(ctx context.Context) {
-	for n := 1; sleep(ctx, time.Until(s.began.Add(time.Duration(n)*sampleEvery))); n++ {
-		s.sample()
-		s.forward()
-		if n%int(sayEvery/sampleEvery) == 0 {
-			s.progress()
+// each calls do at each multiple of a period since the beginning, until ctx ends. Those that come while do works are left out.
+func (s *soak) each(ctx context.Context, period time.Duration, do func()) {
+	for {
+		n := time.Since(s.began)/period + 1
+		if !sleep(ctx, time.Until(s.began.Add(n*period))) {
+			return
 		}
+		do()
 	}
 }
 
+// watch takes a sample, and wants no counter to go back.
+func (s *soak) watch() {
+	s.sample()
+	s.forward()
+}
+
+// progress says how far it is.
 func (s *soak) progress() {
 	var sent, arrived uint64
 	for _, f := range s.flows {
@@ -88,13 +95,12 @@ func (s *soak) progress() {
 		times += a.times.Load()
 	}
 	s.mu.Lock()
-	troubles := len(s.troubles)
-	s.mu.Unlock()
-	left := max(0, s.duration-time.Since(s.began)).Round(time.Second)
-	memory := 0.0
+	troubles, memory := len(s.troubles), 0.0
 	if len(s.samples) > 0 {
 		memory = s.samples[len(s.samples)-1].values[gauges[0].name]
 	}
+	s.mu.Unlock()
+	left := max(0, s.duration-time.Since(s.began)).Round(time.Second)
 	s.say("%s  %s left  %d packets sent, %d counted at sinks, %d connections; %d disturbances, %d reloads; %.0f MiB; %d troubles",
 		time.Now().UTC().Format(clock), left, sent, arrived, s.web.begun.Load(), times, s.reloads.Load(), memory, troubles)
 }
@@ -139,6 +145,8 @@ func (s *soak) sample() {
 	}
 	x.values["memory of pinned and open maps"] = float64(total) / (1 << 20)
 	x.values["pinned and open maps"], x.values["pinned and open programs"] = float64(len(maps)), float64(len(programs))
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.samples = append(s.samples, x)
 }
 

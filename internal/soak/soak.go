@@ -59,7 +59,6 @@ type soak struct {
 	flows   [kinds]*flow
 	senders []*sender
 	web     *web
-	samples []sample
 
 	// process is held by whoever needs the process of culvert to stay as it is.
 	process sync.Mutex
@@ -79,6 +78,7 @@ type soak struct {
 
 	mu       sync.Mutex
 	troubles []string
+	samples  []sample
 	// before are the counters at the beginning, last the most recent ones.
 	before, last counters
 	// first is what the interfaces had received and counted at the beginning. attached are those that are compared.
@@ -225,7 +225,7 @@ func (s *soak) bothPaths(ctx context.Context) error {
 
 // until waits until done returns no error.
 func (s *soak) until(ctx context.Context, what string, done func() error) error {
-	const patience = 5 * time.Minute
+	const patience = 20 * time.Minute
 	var err error
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		if err = done(); err == nil {
@@ -271,7 +271,8 @@ func (s *soak) work(ctx context.Context) error {
 		rng := s.rng(n)
 		rest.Go(func() { s.agitate(ctx, a, rng) })
 	}
-	rest.Go(func() { s.watch(ctx) })
+	rest.Go(func() { s.each(ctx, sampleEvery, s.watch) })
+	rest.Go(func() { s.each(ctx, sayEvery, s.progress) })
 	traffic.Wait()
 	rest.Wait()
 	return nil
