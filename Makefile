@@ -44,7 +44,7 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help deps deps-guest deps-arm64 deps-deb deps-browser build build-arm64 generate check-generated fmt lint peers test test-unit test-root test-long test-kernels \
-	test-arm64 test-vlan test-drivers soak test-deb test-web bench-insn bench-insn-arm64 baseline baseline-arm64 fuzz demo dist deb clean
+	test-arm64 test-vlan test-drivers test-bonds soak test-deb test-web bench-insn bench-insn-arm64 baseline baseline-arm64 fuzz demo dist deb clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,9 @@ test-vlan: deps-guest build ## run the tests with VLAN and VRF devices on Debian
 
 test-drivers: deps-guest build ## run the tests with emulated network cards on Debian's kernels, in QEMU; needs root for cards with several queues
 	@scripts/test-drivers.sh
+
+test-bonds: deps-guest build ## run the tests with bonds and VLAN devices on Debian's kernels, in QEMU; RUN=TestBondStandby for some
+	@scripts/test-bonds.sh
 
 soak: deps build peers ## run a lab with all stages, counted traffic and disturbances for an hour, and account for every packet; DURATION=5m for less, SEED=7 for the same again
 	@GO=$(GO) DURATION=$(DURATION) SEED=$(SEED) scripts/soak.sh

@@ -3,6 +3,7 @@
 #define CULVERT_CORE_CAPTURE_H
 
 #include "compiler.h"
+#include "port.h"
 #include "reason.h"
 
 /*
@@ -139,7 +140,7 @@ static __always_inline void capture_show(struct xdp_md *ctx, struct capture_pack
 	r->id = p->id << 16 | (__u16)bpf_get_smp_processor_id();
 	r->kind = kind;
 	r->reason = reason;
-	r->ingress = ctx->ingress_ifindex;
+	r->ingress = port_dev(ctx->ingress_ifindex);
 	r->egress = egress;
 	r->len = bpf_xdp_get_buff_len(ctx);
 	/* A packet that does not go out is unchanged: its way in has shown it. */
@@ -187,7 +188,7 @@ static __always_inline void capture_hand_on(struct xdp_md *ctx)
 	if (!p)
 		return;
 	p->handed = CAPTURE_OTHER;
-	if (capture_matches(ctx, ctx->ingress_ifindex))
+	if (capture_matches(ctx, port_dev(ctx->ingress_ifindex)))
 		p->handed = capture_show_in(ctx);
 }
 
@@ -212,7 +213,8 @@ static __always_inline __u32 capture_in(struct xdp_md *ctx)
 
 	if (handed)
 		return handed;
-	return capture_matches(ctx, ctx->ingress_ifindex) ? capture_show_in(ctx) : CAPTURE_OTHER;
+	return capture_matches(ctx, port_dev(ctx->ingress_ifindex)) ? capture_show_in(ctx)
+								    : CAPTURE_OTHER;
 }
 
 /* For the program in front, once it has decided what becomes of the packet. egress is as for capture_show_out(). */

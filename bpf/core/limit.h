@@ -115,7 +115,7 @@ static __always_inline bool limit_allows(const struct xdp_md *ctx, __u32 reason)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
 
-	return !limited(reason, limit_domain(bpf_map_lookup_elem(&ports, &ifindex)));
+	return !limited(reason, limit_domain(port_at(ifindex)));
 }
 
 #endif

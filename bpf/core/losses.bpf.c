@@ -100,12 +100,11 @@ static __always_inline bool in_force(void)
 
 static __always_inline bool lose_at(__u32 ifindex, __u32 loss, __u64 packets)
 {
-	__u32 key = ifindex;
-	struct port *port;
+	struct port *port = port_at(ifindex);
+	__u32 key;
 	__u64 *n;
 
-	port = bpf_map_lookup_elem(&ports, &key);
-	if (!port || !port->slot)
+	if (!port)
 		return false;
 	key = (port->slot - 1) * LOSS_COUNT + loss;
 	n = bpf_map_lookup_elem(&losses, &key);

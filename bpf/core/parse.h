@@ -148,8 +148,16 @@ static __always_inline void parse(struct xdp_md *ctx, struct packet *pkt)
 	pkt->data_end = (void *)(long)ctx->data_end;
 	pkt->len = pkt->data_end - pkt->data;
 	port = bpf_map_lookup_elem(&ports, &ifindex);
-	if (!port || !port->slot)
+	if (!port)
 		return;
+	if (!port->slot) {
+		/* A bond takes no frames of a standby member: the kernel drops copies that a switch has flooded. */
+		if (port->spread & PORT_STANDBY)
+			needs = 0;
+		port = port_bond(port);
+		if (!port)
+			return;
+	}
 	pkt->port = port;
 #ifdef CULVERT_SFLOW
 	if (SFLOW_ON && sflow_due(port))

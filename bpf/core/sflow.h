@@ -196,7 +196,7 @@ static __noinline __attribute__((unused)) int sflow_sample(struct xdp_md *ctx, s
 static __noinline __attribute__((unused)) int sflow_peek(struct xdp_md *ctx)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
-	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	struct port *port = port_at(ifindex);
 	struct sflow_packet *p;
 	struct sflow_count *c;
 
@@ -263,7 +263,7 @@ static __always_inline int sflow_show(struct xdp_md *ctx, struct port *port, __u
 	r->discards = c->discards;
 	r->kind = kind;
 	r->reason = reason;
-	r->ingress = ctx->ingress_ifindex;
+	r->ingress = port->dev;
 	r->egress = egress;
 	r->cpu = bpf_get_smp_processor_id();
 	r->out = out;
@@ -288,7 +288,7 @@ static __noinline __attribute__((unused)) int sflow_front(struct xdp_md *ctx, st
 
 	if (!sflow_wanted(port, reason, kind))
 		return 0;
-	return sflow_show(ctx, port, reason, reason < REASON_FWD ? 0 : ctx->ingress_ifindex, kind);
+	return sflow_show(ctx, port, reason, reason < REASON_FWD ? 0 : port->dev, kind);
 }
 
 /*

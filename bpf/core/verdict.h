@@ -16,7 +16,7 @@ static __always_inline __u32 egress_of(struct xdp_md *ctx, const struct packet *
 {
 	if (reason < REASON_FWD)
 		return 0;
-	return reason < REASON_XMIT ? pkt->egress : ingress(ctx);
+	return reason < REASON_XMIT ? pkt->egress : port_dev(ingress(ctx));
 }
 
 /* This is a call of its own, so that the object of a capture that runs without sFlow keeps its registers. */
@@ -61,7 +61,7 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 	int action = XDP_PASS;
 
 	if (reason >= REASON_FWD) {
-		action = reason < REASON_XMIT ? bpf_redirect(pkt->egress, 0) : xmit(ctx, pkt->port);
+		action = reason < REASON_XMIT ? bpf_redirect(pkt->egress, 0) : xmit(pkt->port);
 		if (rewritten(pkt) && rewrite_apply(ctx, pkt, rewritten(pkt)))
 			action = XDP_ABORTED; /* counted as a loss: see losses.bpf.c */
 	} else if (reason >= REASON_DROP) {

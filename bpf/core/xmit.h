@@ -5,7 +5,7 @@
 #include "port.h"
 
 /*
- * The index of the interface that a packet came in by. volatile keeps clang from selecting between the addresses of two
+ * The index of the device that a packet came in by. volatile keeps clang from selecting between the addresses of two
  * fields: the verifier refuses arithmetic on ctx.
  */
 static __always_inline __u32 ingress(const struct xdp_md *ctx)
@@ -15,13 +15,11 @@ static __always_inline __u32 ingress(const struct xdp_md *ctx)
 
 /*
  * Sends a frame back by the interface that it came in by. A redirect is preferred: a frame sent by XDP_TX stays in a
- * veth until something else wakes the peer.
+ * veth until something else wakes the peer. The kernel sends by a bond in either case if the frame came in by a member.
  */
-static __always_inline int xmit(struct xdp_md *ctx, const struct port *port)
+static __always_inline int xmit(const struct port *port)
 {
-	__u32 ifindex = ingress(ctx);
-
-	return port && port->xmit ? bpf_redirect(ifindex, 0) : XDP_TX;
+	return port && port->xmit ? bpf_redirect(port->dev, 0) : XDP_TX;
 }
 
 #endif

@@ -28,10 +28,9 @@ struct {
 /* Counts and drops a packet. */
 static __always_inline int example_leave(struct xdp_md *ctx, __u32 reason)
 {
-	__u32 ifindex = ctx->ingress_ifindex;
-	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	struct port *port = port_at(ctx->ingress_ifindex);
 
-	if (port && port->slot)
+	if (port)
 		count(port->slot - 1, reason, bpf_xdp_get_buff_len(ctx));
 	return XDP_DROP;
 }

@@ -92,14 +92,14 @@ __noinline int filter_hit(struct xdp_md *ctx, __u32 place)
 static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 len)
 {
 	__u32 ifindex = ctx->ingress_ifindex;
-	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	struct port *port = port_at(ifindex);
 
-	capture_front_out(ctx, reason, reason < REASON_FWD ? 0 : ifindex);
-	if (port && port->slot) {
+	capture_front_out(ctx, reason, reason < REASON_FWD ? 0 : port_dev(ifindex));
+	if (port) {
 		sflow_front_out(ctx, port, reason);
 		count(port->slot - 1, reason, len);
 	}
-	return reason < REASON_FWD ? XDP_DROP : xmit(ctx, port);
+	return reason < REASON_FWD ? XDP_DROP : xmit(port);
 }
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "stages.h"
 
+#include "bond.h"
 #include "count.h"
 #include "limit.h"
 #include "load.h"
@@ -23,13 +24,15 @@
 #include "top.h"
 
 /*
- * What is on. Both are fixed at load time, and the verifier removes the code of what is off.
+ * What is on. All are fixed at load time, and the verifier removes the code of what is off.
  *
  *   filter_needs_keys: a rule, the talkers or a protected service need addresses or ports
  *   filter_ruled: there are rules
+ *   filter_bonds: an interface of the data plane is a bond
  */
 const volatile bool filter_needs_keys;
 const volatile bool filter_ruled;
+const volatile bool filter_bonds;
 
 /*
  * The next program: rx of the same data plane, or another program in front of it. Writer: datapath, before this program
@@ -66,6 +69,8 @@ int filter(struct xdp_md *ctx)
 	bool tagged;
 
 	capture_hand_on(ctx);
+	if (filter_bonds && filter_leaves_alone(ctx))
+		goto next;
 	if (filter_protects && SFLOW_ON)
 		sflow_peek(ctx); /* before the tags are hidden */
 	if (filter_needs_keys) {
@@ -109,6 +114,7 @@ int filter(struct xdp_md *ctx)
 		return filter_leave(ctx, reason, answer >> FILTER_LEN_SHIFT);
 	if (hidden && filter_show_tags(ctx, &tags))
 		return filter_leave(ctx, DROP_FILTER_TAGS, bpf_xdp_get_buff_len(ctx));
+next:
 	bpf_tail_call(ctx, &filter_rest, 0);
 	capture_front_out(ctx, PASS_OTHER, 0);
 	return XDP_PASS;

@@ -2,6 +2,7 @@
 #ifndef CULVERT_FILTER_RULES_H
 #define CULVERT_FILTER_RULES_H
 
+#include "bond.h"
 #include "count.h"
 #include "limit.h"
 #include "load.h"
@@ -22,7 +23,8 @@ __noinline int filter_rules(struct xdp_md *ctx, struct flow_keys *keys)
 {
 	volatile int answer = filter_load(ctx, 0, 1) + filter_hit(ctx, 0) + filter_short(ctx, keys);
 
-	answer += filter_set_has(keys, 0, 0) + filter_set_has_endpoint(keys, 0, 0);
+	answer +=
+		filter_dev(ctx) + filter_set_has(keys, 0, 0) + filter_set_has_endpoint(keys, 0, 0);
 	answer += filter_over(ctx, keys, 0);
 	return answer;
 }

@@ -69,12 +69,12 @@ static __always_inline bool syn_checks(struct xdp_md *ctx, const struct flow_key
 {
 	const void *data = (void *)(long)ctx->data;
 	const void *data_end = (void *)(long)ctx->data_end;
-	__u32 ifindex = ctx->ingress_ifindex, ip_header, len;
-	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
+	struct port *port = port_at(ctx->ingress_ifindex);
+	__u32 ip_header, len;
 	const void *ip, *tcp;
 	__u64 l3;
 
-	if (!port || !port->slot || bpf_xdp_get_buff_len(ctx) != (__u64)(data_end - data))
+	if (!port || bpf_xdp_get_buff_len(ctx) != (__u64)(data_end - data))
 		return false;
 	/* In promiscuous mode frames to other hosts come in too. */
 	if (data + ETH_HLEN > data_end || LOAD32(data) != LOAD32(port->mac) ||

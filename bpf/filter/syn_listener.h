@@ -96,7 +96,7 @@ __noinline int syn_passes_through(struct xdp_md *ctx, const struct flow_keys *ke
 	fib.l4_protocol = IPPROTO_TCP;
 	fib.sport = keys->sport;
 	fib.dport = keys->dport;
-	fib.ifindex = ctx->ingress_ifindex;
+	fib.ifindex = port_dev(ctx->ingress_ifindex);
 	if (keys->ip == 6) {
 		fib.family = AF_INET6;
 		copy(fib.ipv6_src, &keys->src, 16);

@@ -238,7 +238,7 @@ __noinline int lb_unreachable(struct xdp_md *ctx, __u32 l3, __u32 ip_len)
 static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	struct ip_addr dst __attribute__((aligned(8)));
-	__u32 dev = ctx->ingress_ifindex;
+	__u32 dev;
 	int reason;
 
 	if (!lb_on || lb_unclaimed == LB_UNCLAIMED_PASS || !pkt->port || !pkt->ip ||
@@ -246,8 +246,7 @@ static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet 
 		return REASON_NONE;
 	if (!lb_dst(pkt, &dst) || !lb_vip_maybe(&dst))
 		return REASON_NONE;
-	if (pkt->vlan)
-		dev = lb_vlan_dev(pkt);
+	dev = pkt->vlan ? lb_vlan_dev(pkt) : pkt->port->dev;
 	if (!dev)
 		return REASON_NONE; /* the kernel has no such VLAN */
 	reason = lb_unclaimed_reason(ctx, pkt->l3, dev);
@@ -264,7 +263,7 @@ static __always_inline int lb_unclaimed_stage(struct xdp_md *ctx, struct packet 
  */
 static __always_inline int lb_unserved(struct xdp_md *ctx, struct packet *pkt, int reason)
 {
-	__u32 dev = pkt->vlan ? lb_vlan_dev(pkt) : ctx->ingress_ifindex;
+	__u32 dev = pkt->vlan ? lb_vlan_dev(pkt) : pkt->port->dev;
 
 	if (lb_unclaimed == LB_UNCLAIMED_PASS || !dev ||
 	    lb_unclaimed_reason(ctx, pkt->l3, dev) <= REASON_NONE)

@@ -47,7 +47,7 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 	if (!m)
 		return NULL;
 	__builtin_memset(&m->fib, 0, sizeof(m->fib));
-	m->fib.ifindex = ctx->ingress_ifindex;
+	m->fib.ifindex = port_dev(ctx->ingress_ifindex);
 	m->fib.l4_protocol = IPPROTO_UDP;
 	if (l->v6) {
 		m->fib.family = AF_INET6;

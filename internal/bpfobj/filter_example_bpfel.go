@@ -108,6 +108,7 @@ const (
 	FilterMapFilterTraces      = "filter_traces"
 	FilterMapPorts             = "ports"
 	FilterProgFilter           = "filter"
+	FilterVarFilterBonds       = "filter_bonds"
 	FilterVarFilterMust        = "filter_must"
 	FilterVarFilterNeedsKeys   = "filter_needs_keys"
 	FilterVarFilterProtects    = "filter_protects"
@@ -185,6 +186,7 @@ type FilterMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type FilterVariableSpecs struct {
+	FilterBonds     *ebpf.VariableSpec `ebpf:"filter_bonds"`
 	FilterMust      *ebpf.VariableSpec `ebpf:"filter_must"`
 	FilterNeedsKeys *ebpf.VariableSpec `ebpf:"filter_needs_keys"`
 	FilterProtects  *ebpf.VariableSpec `ebpf:"filter_protects"`
@@ -250,6 +252,7 @@ func (m *FilterMaps) Close() error {
 //
 // It can be passed to LoadFilterObjects or ebpf.CollectionSpec.LoadAndAssign.
 type FilterVariables struct {
+	FilterBonds     *ebpf.Variable `ebpf:"filter_bonds"`
 	FilterMust      *ebpf.Variable `ebpf:"filter_must"`
 	FilterNeedsKeys *ebpf.Variable `ebpf:"filter_needs_keys"`
 	FilterProtects  *ebpf.Variable `ebpf:"filter_protects"`

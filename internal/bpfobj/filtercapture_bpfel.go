@@ -41,6 +41,7 @@ const (
 	FilterCaptureVarCaptureOutBytes   = "capture_out_bytes"
 	FilterCaptureVarCaptureRecords    = "capture_records"
 	FilterCaptureVarCaptureSample     = "capture_sample"
+	FilterCaptureVarFilterBonds       = "filter_bonds"
 	FilterCaptureVarFilterMust        = "filter_must"
 	FilterCaptureVarFilterNeedsKeys   = "filter_needs_keys"
 	FilterCaptureVarFilterProtects    = "filter_protects"
@@ -138,6 +139,7 @@ type FilterCaptureVariableSpecs struct {
 	CaptureOutBytes   *ebpf.VariableSpec `ebpf:"capture_out_bytes"`
 	CaptureRecords    *ebpf.VariableSpec `ebpf:"capture_records"`
 	CaptureSample     *ebpf.VariableSpec `ebpf:"capture_sample"`
+	FilterBonds       *ebpf.VariableSpec `ebpf:"filter_bonds"`
 	FilterMust        *ebpf.VariableSpec `ebpf:"filter_must"`
 	FilterNeedsKeys   *ebpf.VariableSpec `ebpf:"filter_needs_keys"`
 	FilterProtects    *ebpf.VariableSpec `ebpf:"filter_protects"`
@@ -228,6 +230,7 @@ type FilterCaptureVariables struct {
 	CaptureOutBytes   *ebpf.Variable `ebpf:"capture_out_bytes"`
 	CaptureRecords    *ebpf.Variable `ebpf:"capture_records"`
 	CaptureSample     *ebpf.Variable `ebpf:"capture_sample"`
+	FilterBonds       *ebpf.Variable `ebpf:"filter_bonds"`
 	FilterMust        *ebpf.Variable `ebpf:"filter_must"`
 	FilterNeedsKeys   *ebpf.Variable `ebpf:"filter_needs_keys"`
 	FilterProtects    *ebpf.Variable `ebpf:"filter_protects"`

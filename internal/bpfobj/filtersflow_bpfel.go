@@ -32,6 +32,7 @@ const (
 	FilterSFlowMapSflowEvents       = "sflow_events"
 	FilterSFlowMapSflowPackets      = "sflow_packets"
 	FilterSFlowProgFilter           = "filter"
+	FilterSFlowVarFilterBonds       = "filter_bonds"
 	FilterSFlowVarFilterMust        = "filter_must"
 	FilterSFlowVarFilterNeedsKeys   = "filter_needs_keys"
 	FilterSFlowVarFilterProtects    = "filter_protects"
@@ -120,6 +121,7 @@ type FilterSFlowMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type FilterSFlowVariableSpecs struct {
+	FilterBonds     *ebpf.VariableSpec `ebpf:"filter_bonds"`
 	FilterMust      *ebpf.VariableSpec `ebpf:"filter_must"`
 	FilterNeedsKeys *ebpf.VariableSpec `ebpf:"filter_needs_keys"`
 	FilterProtects  *ebpf.VariableSpec `ebpf:"filter_protects"`
@@ -199,6 +201,7 @@ func (m *FilterSFlowMaps) Close() error {
 //
 // It can be passed to LoadFilterSFlowObjects or ebpf.CollectionSpec.LoadAndAssign.
 type FilterSFlowVariables struct {
+	FilterBonds     *ebpf.Variable `ebpf:"filter_bonds"`
 	FilterMust      *ebpf.Variable `ebpf:"filter_must"`
 	FilterNeedsKeys *ebpf.Variable `ebpf:"filter_needs_keys"`
 	FilterProtects  *ebpf.Variable `ebpf:"filter_protects"`

@@ -244,7 +244,7 @@ type PipelinePort struct {
 	Mac    [3]uint16
 	Xmit   uint8
 	Spread uint8
-	_      [4]byte
+	Dev    uint32
 	Scion  PipelineScionPort
 	Route  PipelineRouteDev
 	_      [4]byte

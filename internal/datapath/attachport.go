@@ -81,6 +81,9 @@ func (i *Instance) AttachPort(u pins.Unattached) error {
 	if err := pins.CheckForeign(i.dir, []*net.Interface{p}); err != nil {
 		return err
 	}
+	if err := checkSoftware([]*net.Interface{p}, i.meta.Generic); err != nil {
+		return err
+	}
 	if room := i.maps[bpfobj.PipelineMapPorts].MaxEntries(); uint32(p.Index) >= room {
 		return fmt.Errorf("interface %s has index %d, and there is room up to %d: start the process again, "+
 			"which takes over what runs", name, p.Index, room-1)

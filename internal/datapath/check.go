@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -85,6 +86,13 @@ func instanceDir(name string) (string, error) {
 
 // checkNative returns an error for an interface whose driver does not run XDP, if the kernel tells.
 func checkNative(p *net.Interface) error {
+	b, err := netdev.BondOf(p.Index)
+	if err != nil || b != nil {
+		return errors.Join(err, checkBond(b))
+	}
+	if err := checkVLANDevice(p); err != nil {
+		return err
+	}
 	client, err := netdev.Open(netdev.XDPFamily)
 	if err != nil {
 		return nil // before Linux 6.3: the kernel refuses to attach

@@ -20,12 +20,28 @@ func (i *Instance) fillPorts(ports []*net.Interface) error {
 			return fmt.Errorf("reading interface %s: %w", p.Name, err)
 		}
 		raw.Slot = uint32(i.meta.Ports[p.Name]) + 1
+		raw.Dev = uint32(p.Index)
 		i.describePort(&raw, p)
 		if err := i.writePort(p.Index, raw); err != nil {
 			return err
 		}
+		if err := i.fillMembers(p); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// fillMembers writes the entries of the members of an interface that is a bond.
+func (i *Instance) fillMembers(p *net.Interface) error {
+	b, err := netdev.BondOf(p.Index)
+	if err != nil {
+		return fmt.Errorf("reading interface %s: %w", p.Name, err)
+	}
+	if b == nil {
+		return nil
+	}
+	return i.setMembers([]*netdev.Bond{b})
 }
 
 // fillStagePorts lets the parts write their members of struct port for each interface.
@@ -104,7 +120,7 @@ func (i *Instance) describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
 	}
 }
 
-// refreshPorts writes anew the interfaces whose MAC address or driver features have changed.
+// refreshPorts writes anew the interfaces whose MAC address, driver features or members have changed.
 func (i *Instance) refreshPorts() error {
 	for name, index := range i.PortIndexes() {
 		p, err := net.InterfaceByIndex(index)
@@ -114,6 +130,9 @@ func (i *Instance) refreshPorts() error {
 		var old bpfobj.PipelinePort
 		if err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(p.Index), &old); err != nil || old.Slot == 0 {
 			continue // another interface has the name now
+		}
+		if err := i.fillMembers(p); err != nil {
+			return err
 		}
 		raw := old
 		if i.describePort(&raw, p); raw == old {

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/netdev"
 	"culvert/internal/host/pins"
 )
 
@@ -67,6 +68,14 @@ type Behind struct {
 	Renamed map[string]string
 
 	fronts fronts // of the data plane, as far as they are there
+}
+
+// AnyBond tells whether an interface of the data plane is a bond, or one that is about to carry it.
+func (b Behind) AnyBond() bool {
+	if b.Inst == nil {
+		return false
+	}
+	return slices.ContainsFunc(b.Inst.meta.Attached, netdev.IsBond) || len(b.Inst.Bonds()) > 0
 }
 
 // Fronted is a Part that may have a program in front of the pipeline. Packets meet these programs in the order of

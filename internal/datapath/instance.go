@@ -73,10 +73,12 @@ type Instance struct {
 	// recommitting says that begun is of Recommit, not of Attach.
 	recommitting bool
 	// mu is shared with the handles that Recommit gives out.
-	mu     *sync.Mutex
-	fronts fronts     // of a temporary instance, or while they are put in place
-	kept   keptFronts // for Restore
-	tested testedProgram
+	mu *sync.Mutex
+	// members has the index of the bond of each member that this process has written into the map of interfaces.
+	members map[int]int
+	fronts  fronts     // of a temporary instance, or while they are put in place
+	kept    keptFronts // for Restore
+	tested  testedProgram
 
 	// The rest is for a temporary instance: its open links and the functions that have made them, the programs on its
 	// tracepoints, and the indexes of its interfaces by name.
@@ -221,6 +223,9 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 		return nil, err
 	}
 	if err := pins.CheckForeign(dir, ports); err != nil {
+		return nil, err
+	}
+	if err := checkSoftware(ports, o.Generic); err != nil {
 		return nil, err
 	}
 	m, err := newMeta(old, here, o)

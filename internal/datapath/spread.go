@@ -17,6 +17,7 @@ const (
 	portStays      = 1 << iota // PORT_STAYS
 	portUnfinished             // PORT_UNFINISHED
 	portTagsStay               // PORT_TAGS_STAY
+	portStandby                // PORT_STANDBY
 )
 
 // unfinished are the drivers that hand on packets whose checksums the sender has left to a card.
@@ -31,6 +32,9 @@ func (i *Instance) spreadFlags(name string) (flags uint8) {
 		return 0
 	case i.meta.Generic:
 		return portTagsStay
+	}
+	if netdev.IsBond(name) { // its packets come in by members
+		return portStays
 	}
 	driver := netdev.ReadDriver(name)
 	if unfinished[driver] {

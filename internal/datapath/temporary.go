@@ -20,6 +20,9 @@ func attachTemporary(here pins.Space, o Options, ports []*net.Interface) (*Insta
 	if err := pins.CheckForeign("", ports); err != nil {
 		return nil, err
 	}
+	if err := checkSoftware(ports, o.Generic); err != nil {
+		return nil, err
+	}
 	m, err := newMeta(nil, here, o)
 	if err != nil {
 		return nil, err

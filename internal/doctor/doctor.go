@@ -243,13 +243,11 @@ func Run(o Options) (*Report, error) {
 	r.add(checkConfigs(o.Configs)...)
 	r.add(checkCaptures(o.LeftCaptures)...)
 	for _, link := range chosen.links {
-		facts, err := readInterface(link)
+		found, err := interfaceFindings(link, o, o.Forwards || slices.Contains(o.Forwarding, link.Attrs().Name))
 		if err != nil {
 			return nil, err
 		}
-		facts.stages = o.stages()
-		facts.forwards = o.Forwards || slices.Contains(o.Forwarding, facts.name)
-		r.add(checkInterface(facts)...)
+		r.add(found...)
 	}
 	r.add(checkLoads(o.Loads, runtime.NumCPU())...)
 	r.add(checkMixed(o.Mixed)...)

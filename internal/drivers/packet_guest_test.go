@@ -29,6 +29,8 @@ type packet struct {
 	dport uint16
 	// vlan is the ID of a tag, 0 for none. It is in the frame, and the packet is from a network of its own.
 	vlan uint16
+	// flow is added to the source port, and the packet's number is not, unless it is 0.
+	flow uint16
 }
 
 // frame returns the packet as it comes in.
@@ -43,7 +45,7 @@ func (p packet) frame(t *testing.T) []byte {
 		src = p.in.tagged4(2)
 	}
 	ip := &layers.IPv4{Version: 4, TTL: max(p.ttl, 1), Protocol: layers.IPProtocolUDP, SrcIP: src, DstIP: p.dst, Flags: layers.IPv4DontFragment}
-	udp := &layers.UDP{SrcPort: layers.UDPPort(4000 + p.id%1000), DstPort: layers.UDPPort(p.dport)}
+	udp := &layers.UDP{SrcPort: layers.UDPPort(p.sport()), DstPort: layers.UDPPort(p.dport)}
 	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +61,14 @@ func (p packet) frame(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	return slices.Clone(b.Bytes())
+}
+
+// sport is the source port.
+func (p packet) sport() uint16 {
+	if p.flow > 0 {
+		return 6000 + p.flow
+	}
+	return uint16(4000 + p.id%1000)
 }
 
 // to makes packets by port in for a host, with sizes from the shortest to the longest of an ordinary frame.

@@ -32,6 +32,8 @@ type port struct {
 	name string
 	mac  net.HardwareAddr
 	far  far
+	// bond is nil for a port that is no bond.
+	bond *bonded
 }
 
 // far is the other end of a port.

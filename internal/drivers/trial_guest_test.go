@@ -103,7 +103,19 @@ func (m *trial) ready(ports ...*port) {
 		}) {
 			m.Fatalf("%s has no link", p.name)
 		}
+		if p.bond != nil && m.isUp(p) {
+			p.settled(m.T, len(p.bond.near.members))
+		}
 	}
+}
+
+// isUp tells whether a port is set up.
+func (m *trial) isUp(p *port) (up bool) {
+	m.mustLink(p, func(l netlink.Link) error {
+		up = l.Attrs().RawFlags&unix.IFF_UP != 0
+		return nil
+	})
+	return up
 }
 
 // settle waits until so many packets are counted at a port.

@@ -31,8 +31,8 @@ var OldLines = []string{"5.10"}
 // modules are the kernel modules that every guest needs, in the order in which they can be loaded.
 var modules = []string{"llc", "stp", "bridge", "veth"}
 
-// testModules are the modules that only tests need: VLAN and VRF devices, classifiers of tc(8).
-var testModules = []string{"garp", "mrp", "8021q", "vrf", "sch_ingress", "cls_bpf"}
+// testModules are the modules that only tests need: VLAN and VRF devices, bonds, classifiers of tc(8).
+var testModules = []string{"garp", "mrp", "8021q", "vrf", "tls", "bonding", "sch_ingress", "cls_bpf"}
 
 // allModules are the modules of Cloud kernels.
 var allModules = slices.Concat(modules, testModules, lbrun.Modules())

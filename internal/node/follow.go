@@ -45,6 +45,8 @@ type follower struct {
 	swept      time.Time         // when a capture without a process was last looked for
 	logged     map[string]string // the last message about each interface; "" is the data plane
 	endsLogged map[string]string // the same for interfaces where tunnels end
+	// bonds are the states of the members of bonds when they were last looked at.
+	bonds map[string]map[string]string
 }
 
 // followPorts keeps the data plane of f attached to its interfaces until ctx ends. It returns errDetached if the process is to
@@ -54,6 +56,7 @@ func followPorts(ctx context.Context, f *follower, turns *pulse.Pulse) error {
 	defer runtime.UnlockOSThread()
 	f.waiting, f.down, f.logged = make(map[string]bool), make(map[string]bool), make(map[string]string)
 	f.retries = make(map[string]retry)
+	f.bonds = make(map[string]map[string]string)
 	for _, u := range f.inst.Unattached() {
 		f.waiting[u.Interface] = true
 	}
@@ -129,6 +132,7 @@ func (f *follower) checkPorts() error {
 		}
 	}
 	f.checkUp()
+	f.followBonds()
 	f.followEnds()
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 func logStays(inst *datapath.Instance, stay map[string]bool, log *slog.Logger) {
 	for name, spread := range inst.Spread() {
 		switch {
+		case !spread && !stay[name] && netdev.IsBond(name):
+			log.Warn("workers get no packets of the interface: it is a bond, whose packets stay on the CPUs that receive them", "interface", name)
 		case !spread && !stay[name]:
 			log.Warn("workers get no packets of the interface: it takes VLAN tags off, which their queues would lose",
 				"interface", name, "mend", netdev.KeepTags(name))

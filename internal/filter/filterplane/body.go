@@ -53,6 +53,7 @@ const (
 	fnEndpoint = "filter_set_has_endpoint"
 	fnOver     = "filter_over"
 	fnShort    = "filter_short"
+	fnDev      = "filter_dev"
 
 	fnKeys = "flow_keys_parse"
 	fnSyn  = "filter_syn_packet"
@@ -79,10 +80,11 @@ type setStep struct {
 	not       bool
 }
 
-// rulesBody returns the code of filter_rules, and that of the functions that it calls if there are many rules.
-func rulesBody(steps []ruleStep) (body asm.Instructions, chunks []asm.Instructions, err error) {
+// rulesBody returns the code of filter_rules, and that of the functions that it calls if there are many rules. Bonds tells whether an
+// interface of the data plane is a bond: packets come in by its members then, and rules know the bond.
+func rulesBody(steps []ruleStep, bonds bool) (body asm.Instructions, chunks []asm.Instructions, err error) {
 	for len(steps) > 0 {
-		code, n, err := rulesFunction(steps)
+		code, n, err := rulesFunction(steps, bonds)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -110,7 +112,7 @@ func rulesBody(steps []ruleStep) (body asm.Instructions, chunks []asm.Instructio
 func chunkName(n int) string { return fmt.Sprintf("%s_%d", fnRules, n) }
 
 // rulesFunction returns the code of the first n rules, which are as many as one function takes.
-func rulesFunction(steps []ruleStep) (code asm.Instructions, n int, err error) {
+func rulesFunction(steps []ruleStep, bonds bool) (code asm.Instructions, n int, err error) {
 	near, far := &bodyWriter{}, &bodyWriter{far: true}
 	for ; n < len(steps) && (n == 0 || len(near.ins)+len(far.ins) < chunkSize); n++ {
 		for _, w := range []*bodyWriter{near, far} {
@@ -125,9 +127,12 @@ func rulesFunction(steps []ruleStep) (code asm.Instructions, n int, err error) {
 	w.emit(asm.Mov.Reg(asm.R8, asm.R1), asm.LoadMem(asm.R9, asm.R8, 0, asm.Word))
 	w.emit(asm.StoreMem(asm.RFP, slotKeys, asm.R2, asm.DWord))
 	if slices.ContainsFunc(steps[:n], func(s ruleStep) bool { return !s.anyInterface }) {
-		w.emit(
-			asm.LoadMem(asm.R1, asm.R8, 12, asm.Word),
-			asm.StoreMem(asm.RFP, slotIfindex, asm.R1, asm.DWord))
+		if bonds {
+			w.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Call.Label(fnDev))
+		} else {
+			w.emit(asm.LoadMem(asm.R0, asm.R8, 12, asm.Word))
+		}
+		w.emit(asm.StoreMem(asm.RFP, slotIfindex, asm.R0, asm.DWord))
 	}
 	w.emit(
 		asm.LoadMem(asm.R1, asm.R8, 4, asm.Word),

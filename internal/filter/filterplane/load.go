@@ -95,6 +95,7 @@ type programConfig struct {
 	top      TopBy
 	talkers  *ebpf.Map // of the program before, to go on counting in; may be nil
 	tracing  bool      // record the rules that match, for a Tester
+	bonds    bool      // an interface of the data plane is a bond
 }
 
 // needed tells whether packets have to meet a program at all.
@@ -146,6 +147,7 @@ func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.
 		bpfobj.FilterVarFilterNeedsKeys: c.needsKeys(),
 		bpfobj.FilterVarFilterRuled:     len(c.steps) > 0,
 		bpfobj.FilterVarFilterTracing:   c.tracing,
+		bpfobj.FilterVarFilterBonds:     c.bonds,
 		bpfobj.FilterVarFilterMust:      c.requiredKeys(),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
@@ -210,7 +212,7 @@ func (c *programConfig) functions(ins asm.Instructions) (_ asm.Instructions, err
 	}
 	var chunks []asm.Instructions
 	if len(c.steps) > 0 {
-		if bodies[fnRules], chunks, err = rulesBody(c.steps); err != nil {
+		if bodies[fnRules], chunks, err = rulesBody(c.steps, c.bonds); err != nil {
 			return nil, fmt.Errorf("translating the rules: %w", err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/netdev"
 )
 
 // Stage is the name of the stage.
@@ -66,13 +67,13 @@ func (Part) Rebuild(old *datapath.Front, on datapath.Behind) (*datapath.Front, e
 	return next.front()
 }
 
-// NeedsRebuild implements datapath.Fronted. The program knows the interfaces of rules by their indexes.
+// NeedsRebuild implements datapath.Fronted. The program knows the interfaces of rules by their indexes, and whether one is a bond.
 func (Part) NeedsRebuild(old *datapath.Front, iface string) (bool, error) {
 	p, err := planeOf(old)
 	if err != nil {
 		return false, err
 	}
-	return p.state.Filter.namesInterface(iface), nil
+	return p.state.Filter.namesInterface(iface) || netdev.IsBond(iface), nil
 }
 
 // Collectors implements datapath.Metered.

@@ -88,7 +88,7 @@ func (p *plane) next(state *filterState, members map[string]Members, on datapath
 	if err := q.fill(p.state, members); err != nil {
 		return nil, err
 	}
-	c := programConfig{steps: state.steps(on.Index), services: state.Filter.Services, top: state.Filter.Top}
+	c := programConfig{steps: state.steps(on.Index), services: state.Filter.Services, top: state.Filter.Top, bonds: on.AnyBond()}
 	if p.prog != nil {
 		c.talkers = p.prog.top
 	}

@@ -3,6 +3,7 @@
 package netdev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -12,6 +13,23 @@ import (
 
 // VLANTag is added to a VLAN ID (0 to 4095), so that the tag of ID 0 differs from no tag.
 const VLANTag = 0x1000
+
+// BelowVLAN returns the name of the device below a VLAN device, "" for any other device.
+func BelowVLAN(index int) (string, error) {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return "", fmt.Errorf("reading interface %d: %w", index, err)
+	}
+	v, is := l.(*netlink.Vlan)
+	if !is {
+		return "", nil
+	}
+	below, err := netlink.LinkByIndex(v.ParentIndex)
+	if err != nil || v.NetNsID >= 0 {
+		return "the device below it", nil // it is in another network namespace
+	}
+	return cmp.Or(below.Attrs().Name, "the device below it"), nil
+}
 
 // VLANOf returns the index of the device below a VLAN device, and VLANTag plus the VLAN ID. Both are 0 for other
 // devices, and for VLAN devices for which only the kernel can tag frames: those of 802.1ad, those that set priorities
@@ -31,7 +49,7 @@ func VLANOf(l netlink.Link) (parent int, tag uint16) {
 const rxVLAN = 1 << 8
 
 // CheckTags returns an error for a device that takes VLAN tags off before XDP sees the frame, with the command that mends it. A
-// program would take packets of a VLAN for untagged ones. A veth never takes tags off, whatever its flag says.
+// program would take packets of a VLAN for untagged ones. A veth never takes tags off, whatever its flag says, and for a bond its members do.
 func CheckTags(name string) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -41,6 +59,18 @@ func CheckTags(name string) error {
 		return fmt.Errorf("looking at interface %s: %w", name, err)
 	}
 	if l.Type() == "veth" {
+		return nil
+	}
+	bond, err := BondOf(l.Attrs().Index)
+	if err != nil {
+		return fmt.Errorf("looking at interface %s: %w", name, err)
+	}
+	if bond != nil {
+		for _, m := range bond.Members {
+			if err := CheckTags(m.Name); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	flags, err := Ethtool(name, unix.ETHTOOL_GFLAGS, 0)

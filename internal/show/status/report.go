@@ -108,7 +108,9 @@ type Interface struct {
 	State string `json:"state,omitempty"`
 	// Renamed is the present name of the interface, left out if that is Interface.
 	Renamed string `json:"renamed,omitempty"`
-	// Peer is what is wrong at the other end of a veth. It is known in the caller's own network namespace only.
+	// Members are those of a bond, left out for other interfaces and outside of the interface's network namespace.
+	Members []Member `json:"members,omitempty"`
+	// Peer is what is wrong at the other end of a veth, or of those that a bond is made of. It is known in the caller's own network namespace only.
 	Peer []doctor.Finding `json:"peer,omitempty"`
 	// Queues are the receive queues of the device. They are known in the caller's own network namespace only.
 	Queues *netdev.Queues `json:"queues,omitempty"`
@@ -263,6 +265,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 		}
 		r.Interfaces = append(r.Interfaces, i)
 	}
+	describeBonds(r.Interfaces, inst)
 	if err := r.describeRoute(inst); err != nil {
 		return r, err
 	}
@@ -323,6 +326,9 @@ func (r Report) findPeers() {
 		for n := range router.Interfaces {
 			if i := &router.Interfaces[n]; i.State == "up" {
 				i.Peer = doctor.FailsAtPeer(cmp.Or(i.Renamed, i.Interface), stages)
+				for _, m := range i.Members {
+					i.Peer = append(i.Peer, doctor.FailsAtPeer(m.Name, stages)...)
+				}
 			}
 		}
 	}

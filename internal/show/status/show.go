@@ -310,6 +310,9 @@ func (i Interface) text(unattached string, verbose bool) []string {
 		head += "  renamed to " + i.Renamed + " since"
 	}
 	lines := []string{head}
+	if members := i.memberText(); members != "" {
+		lines = append(lines, members)
+	}
 	for _, f := range i.Peer {
 		lines = append(lines, fmt.Sprintf("    FAILS: %s: %s", f.Finding, f.Command))
 	}

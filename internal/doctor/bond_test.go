@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"testing"
+
+	"culvert/internal/host/netdev"
+)
+
+func TestBondCheck(t *testing.T) {
+	bond := func(mode, policy string, members ...netdev.BondMember) *netdev.Bond {
+		return &netdev.Bond{Name: "bond0", Index: 7, Mode: mode, HashPolicy: policy, Members: members}
+	}
+	live := netdev.BondMember{Name: "eth1", Index: 1, Up: true, Live: true}
+	standby := netdev.BondMember{Name: "eth2", Index: 2, Up: true}
+	down := netdev.BondMember{Name: "eth3", Index: 3}
+	tests := map[string]struct {
+		bond *netdev.Bond
+		want want
+	}{
+		"both live":     {bond("802.3ad", "layer3+4", live, standby), want{OK, "802.3ad of eth1 live, eth2 standby", ""}},
+		"one down":      {bond("active-backup", "layer2", live, down), want{Warn, "eth3 down", "ip -details link show dev eth3"}},
+		"one alone":     {bond("active-backup", "layer2", live), want{Warn, "there is no other", "ip link set dev IFACE master bond0"}},
+		"none live":     {bond("802.3ad", "layer2", standby, down), want{Fail, "none is live", ""}},
+		"no members":    {bond("802.3ad", "layer2"), want{Fail, "it has no members", "ip link set dev IFACE master bond0"}},
+		"mode":          {bond("broadcast", "layer2"), want{Fail, "and this is broadcast", "ip link set dev bond0 down && ip link set dev bond0 type bond mode active-backup && ip link set dev bond0 up"}},
+		"hash policy":   {bond("802.3ad", "vlan+srcmac", live, standby), want{Fail, "vlan+srcmac", "ip link set dev bond0 type bond xmit_hash_policy layer2+3"}},
+		"policy unused": {bond("active-backup", "vlan+srcmac", live, standby), want{OK, "active-backup of", ""}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) { tt.want.check(t, checkBond(tt.bond)) })
+	}
+}
