@@ -119,6 +119,10 @@ static __always_inline bool lb_icmp_reply_begin(void *data, const void *ip, void
 		t->dst[0] = LOAD32(ip + 16);
 		return true;
 	}
+	/* Never true: the verifier of Linux 6.1 does not connect the two tests of v4. */
+	barrier_var(ip);
+	if (ip + 40 > data_end)
+		return false;
 	t->src[0] = LOAD64(ip + 8);
 	t->src[1] = LOAD64(ip + 16);
 	t->dst[0] = LOAD64(ip + 24);
