@@ -89,7 +89,7 @@ test-vlan: deps-guest build ## run the tests with VLAN and VRF devices on Debian
 test-drivers: deps-guest build ## run the tests with emulated network cards on Debian's kernels, in QEMU; needs root for cards with several queues
 	@scripts/test-drivers.sh
 
-test-bonds: deps-guest build ## run the tests with bonds and VLAN devices on Debian's kernels, in QEMU; RUN=TestBondStandby for some
+test-bonds: deps-guest build ## run the tests with bonds and VLAN devices on Debian's kernels, in QEMU; RUN=TestBonds/standby for some
 	@scripts/test-bonds.sh
 
 soak: deps build peers ## run a lab with all stages, counted traffic and disturbances for an hour, and account for every packet; DURATION=5m for less, SEED=7 for the same again

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CGO_ENABLED=0
-readonly kernels=${KERNELS:-6.1,6.12} run=${RUN:-^Test(Bond|VLAN)}
+readonly kernels=${KERNELS:-6.1,6.12} run=${RUN:-^Test(Bonds|VLANNames)$}
 # Two wires for each bond, and two bonds for each mode.
 readonly wires=('virtio_net' 'virtio_net' 'virtio_net' 'virtio_net' 'virtio_net' 'virtio_net' 'virtio_net' 'virtio_net')
 

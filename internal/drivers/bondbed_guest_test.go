@@ -98,7 +98,17 @@ func (b *bed) card(t *testing.T, wire int) string {
 			t.Fatal(err)
 		}
 		space.Take(t, l.Attrs().Name)
-		space.Must(t, func() error { return renameTo(l.Attrs().Name, name) })
+		space.Must(t, func() error {
+			if err := renameTo(l.Attrs().Name, name); err != nil {
+				return err
+			}
+			// The emulated cards have no speed, and 802.3ad takes only members with one.
+			out, err := exec.Command("ethtool", "-s", name, "speed", "1000", "duplex", "full").CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("ethtool: %w: %s", err, out)
+			}
+			return nil
+		})
 	}
 	return name
 }

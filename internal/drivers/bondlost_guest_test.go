@@ -45,11 +45,10 @@ const (
 	lostRounds = 3
 )
 
-// TestBondMemberLost loses members of a bond by which two streams leave, packet by packet in turns: one that culvert forwards, and one that
+// bondMemberLost loses members of a bond by which two streams leave, packet by packet in turns: one that culvert forwards, and one that
 // comes in by an interface without culvert, so that the kernel forwards it by the same bond. What culvert's stream loses must not be more
 // than what the kernel's loses, and then each packet has to arrive again.
-func TestBondMemberLost(t *testing.T) {
-	b := newBondBed(t)
+func bondMemberLost(t *testing.T, b *bed) {
 	fast, slow := b.addPlain(t, "plain", 51), b.addPlain(t, "plain", 52)
 	onBonds(t, b, []string{"lacp", "backup"}, func(m *trial) {
 		m.here.Must(m.T, func() error { return testbed.WriteSysctl("ipv4/conf/all/rp_filter", "0") })

@@ -47,10 +47,9 @@ func numberOf(frame []byte) uint32 {
 	return binary.BigEndian.Uint32(frame[bytes.Index(frame, []byte(mark))+len(mark):])
 }
 
-// TestBondSpreads checks that flows leave by all members of an 802.3ad bond, each of them by one and in order, and by the active member of
+// bondSpreads checks that flows leave by all members of an 802.3ad bond, each of them by one and in order, and by the active member of
 // an active-backup bond.
-func TestBondSpreads(t *testing.T) {
-	b := newBondBed(t)
+func bondSpreads(t *testing.T, b *bed) {
 	onBonds(t, b, []string{"lacp", "backup"}, func(m *trial) {
 		m.attachBoth()
 		wires := m.out.bond.out
@@ -97,11 +96,10 @@ func TestBondSpreads(t *testing.T) {
 	})
 }
 
-// TestBondStandby sends packets to both members of an active-backup bond, as a switch does that floods them. The kernel takes those of the
+// bondStandby sends packets to both members of an active-backup bond, as a switch does that floods them. The kernel takes those of the
 // active one, and so does culvert: each packet is forwarded once. A filter does not see the others, and a rule for the bond sees those
 // of its members.
-func TestBondStandby(t *testing.T) {
-	b := newBondBed(t)
+func bondStandby(t *testing.T, b *bed) {
 	onBonds(t, b, []string{"backup"}, func(m *trial) {
 		b.attach(m.T, strings.Replace(config(m.mode, m.in, m.out), `expression = "udp dst port 9"`,
 			fmt.Sprintf("interfaces = [%q]\nexpression = \"udp dst port 9\"", m.in.name), 1))
@@ -132,9 +130,8 @@ func TestBondStandby(t *testing.T) {
 	})
 }
 
-// TestBondLACP drops everything with the filter for longer than LACP lasts without an answer. The members stay in their aggregator.
-func TestBondLACP(t *testing.T) {
-	b := newBondBed(t)
+// bondLACP drops everything with the filter for longer than LACP lasts without an answer. The members stay in their aggregator.
+func bondLACP(t *testing.T, b *bed) {
 	onBonds(t, b, []string{"lacp"}, func(m *trial) {
 		b.attach(m.T, strings.Replace(config(m.mode, m.in, m.out), `expression = "udp dst port 9"`, "all = true", 1))
 		s := m.send(to(m.in, m.out.beyond4(), 8), m.in, m.out)
@@ -178,10 +175,9 @@ func (m *trial) attachedTo(p *port) (is bool) {
 	return is
 }
 
-// TestBondFollowed changes the members of bonds while a process runs: the active one is lost, one leaves and joins again. Packets are
+// bondFollowed changes the members of bonds while a process runs: the active one is lost, one leaves and joins again. Packets are
 // forwarded by the data plane all the time, and status and doctor say which members there are.
-func TestBondFollowed(t *testing.T) {
-	b := newBondBed(t)
+func bondFollowed(t *testing.T, b *bed) {
 	onBonds(t, b, []string{"lacp", "backup"}, func(m *trial) {
 		log := m.start(config(m.mode, m.in, m.out))
 		// A route or two may still go by the kernel at the start.

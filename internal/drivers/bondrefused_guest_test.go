@@ -17,10 +17,9 @@ import (
 	"culvert/internal/testbed"
 )
 
-// TestBondRefused has bonds that the kernel runs no XDP on. Each is refused with a line that has the command that mends it, and doctor
+// bondRefused has bonds that the kernel runs no XDP on. Each is refused with a line that has the command that mends it, and doctor
 // has the same one. Afterwards the bond that was mended is attached.
-func TestBondRefused(t *testing.T) {
-	b := newBondBed(t)
+func bondRefused(t *testing.T, b *bed) {
 	in, out := b.pair(t, "veth/lacp")
 	m := &trial{T: t, bed: b, driver: in.driver, in: in, out: out, mode: "native"}
 	mend := func(command string) {
@@ -83,10 +82,9 @@ func TestBondRefused(t *testing.T) {
 	b.detach(t)
 }
 
-// TestBondChangesDuringAttach attaches culvert again and again while members leave and join. Each attach succeeds, or is refused with a
+// bondChangesDuringAttach attaches culvert again and again while members leave and join. Each attach succeeds, or is refused with a
 // line and leaves nothing. At the end all members run the program.
-func TestBondChangesDuringAttach(t *testing.T) {
-	b := newBondBed(t)
+func bondChangesDuringAttach(t *testing.T, b *bed) {
 	in, out := b.pair(t, "veth/backup")
 	m := &trial{T: t, bed: b, driver: in.driver, in: in, out: out, mode: "native"}
 	stop, stopped := make(chan struct{}), make(chan error)
