@@ -33,13 +33,17 @@ var neighborMAC = [6]byte{2, 0, 0, 0, 0, 9}
 
 func newRouteBed(t *testing.T, o Options) *routeBed {
 	testbed.InNamespace(t)
+	testbed.Sysctl(t, "ipv6/conf/all/disable_ipv6", "0")
+	// The peers have no IPv6: no packet of theirs comes between those that the tests count.
+	testbed.Sysctl(t, "ipv6/conf/default/disable_ipv6", "1")
 	for _, which := range []string{"all", "default"} {
-		testbed.Sysctl(t, "ipv6/conf/"+which+"/disable_ipv6", "0")
 		testbed.Sysctl(t, "ipv6/conf/"+which+"/forwarding", "1")
 		testbed.Sysctl(t, "ipv4/conf/"+which+"/forwarding", "1")
 		testbed.Sysctl(t, "ipv4/conf/"+which+"/rp_filter", "0")
 	}
 	b := &routeBed{t: t, west: testbed.AddVeth(t, "west", "westp"), east: testbed.AddVeth(t, "east", "eastp")}
+	testbed.Sysctl(t, "ipv6/conf/west/disable_ipv6", "0")
+	testbed.Sysctl(t, "ipv6/conf/east/disable_ipv6", "0")
 	for _, cmd := range []string{
 		"addr add 10.1.0.1/24 dev west", "addr add 10.2.0.1/24 dev east",
 		"addr add fd01::1/64 dev west nodad", "addr add fd02::1/64 dev east nodad",
