@@ -113,6 +113,13 @@ static __always_inline bool capture_matches(struct xdp_md *ctx, __u32 ifindex)
 	return (!capture_interfaces[0] || capture_listed(ifindex)) && capture_match(ctx);
 }
 
+/* The same for a packet that comes in, whose interface is looked up only if the capture is limited to some. */
+static __always_inline bool capture_matches_in(struct xdp_md *ctx)
+{
+	return (!capture_interfaces[0] || capture_listed(port_dev(ctx->ingress_ifindex))) &&
+	       capture_match(ctx);
+}
+
 /* A key that is not on the stack of rx, which has no room: Linux 6.1 allows 512 bytes for a chain of calls. */
 const volatile __u32 capture_key;
 
@@ -188,7 +195,7 @@ static __always_inline void capture_hand_on(struct xdp_md *ctx)
 	if (!p)
 		return;
 	p->handed = CAPTURE_OTHER;
-	if (capture_matches(ctx, port_dev(ctx->ingress_ifindex)))
+	if (capture_matches_in(ctx))
 		p->handed = capture_show_in(ctx);
 }
 
@@ -213,14 +220,13 @@ static __always_inline __u32 capture_in(struct xdp_md *ctx)
 
 	if (handed)
 		return handed;
-	return capture_matches(ctx, port_dev(ctx->ingress_ifindex)) ? capture_show_in(ctx)
-								    : CAPTURE_OTHER;
+	return capture_matches_in(ctx) ? capture_show_in(ctx) : CAPTURE_OTHER;
 }
 
-/* For the program in front, once it has decided what becomes of the packet. egress is as for capture_show_out(). */
-static __noinline __attribute__((unused)) int capture_front_out(struct xdp_md *ctx, __u32 reason,
-								__u32 egress)
+/* For the program in front, once it has decided what becomes of the packet: a frame goes out by the interface that it came in by. */
+static __noinline __attribute__((unused)) int capture_front_out(struct xdp_md *ctx, __u32 reason)
 {
+	__u32 egress = reason < REASON_FWD ? 0 : port_dev(ctx->ingress_ifindex);
 	__u32 state = capture_handed();
 
 	if (state == CAPTURE_SELECTED ||
@@ -246,7 +252,7 @@ static __noinline __attribute__((unused)) int capture_enqueued(struct xdp_md *ct
 static __always_inline void capture_hand_on(struct xdp_md *ctx)
 {
 }
-static __always_inline void capture_front_out(struct xdp_md *ctx, __u32 reason, __u32 egress)
+static __always_inline void capture_front_out(struct xdp_md *ctx, __u32 reason)
 {
 }
 static __always_inline void capture_enqueued(struct xdp_md *ctx)

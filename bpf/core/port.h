@@ -43,7 +43,7 @@ struct {
 } ports SEC(".maps");
 
 /* The interface of an entry whose slot is 0: the bond, or NULL if it is no member. */
-static __always_inline struct port *port_bond(const struct port *member)
+static __noinline __attribute__((unused)) struct port *port_bond(const struct port *member)
 {
 	__u32 ifindex = member->dev;
 	struct port *port;

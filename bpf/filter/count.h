@@ -91,15 +91,25 @@ __noinline int filter_hit(struct xdp_md *ctx, __u32 place)
 /* The way out of the filter: counts the packet for its interface under the reason, and drops it or sends it back. */
 static __always_inline int filter_leave(struct xdp_md *ctx, __u32 reason, __u32 len)
 {
-	__u32 ifindex = ctx->ingress_ifindex;
-	struct port *port = port_at(ifindex);
+	__u32 ifindex = ctx->ingress_ifindex, slot = 0;
+	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
 
-	capture_front_out(ctx, reason, reason < REASON_FWD ? 0 : port_dev(ifindex));
+	capture_front_out(ctx, reason);
 	if (port) {
-		sflow_front_out(ctx, port, reason);
-		count(port->slot - 1, reason, len);
+		slot = port->slot;
+		if (!slot) { /* not port_at(), which would read slot twice */
+			port = port_bond(port);
+			if (port)
+				slot = port->slot;
+		}
 	}
-	return reason < REASON_FWD ? XDP_DROP : xmit(port);
+	if (slot) {
+		sflow_front_out(ctx, port, reason);
+		count(slot - 1, reason, len);
+	}
+	if (reason < REASON_FWD)
+		return XDP_DROP;
+	return xmit(port);
 }
 
 #endif

@@ -116,7 +116,7 @@ int filter(struct xdp_md *ctx)
 		return filter_leave(ctx, DROP_FILTER_TAGS, bpf_xdp_get_buff_len(ctx));
 next:
 	bpf_tail_call(ctx, &filter_rest, 0);
-	capture_front_out(ctx, PASS_OTHER, 0);
+	capture_front_out(ctx, PASS_OTHER);
 	return XDP_PASS;
 }
 
