@@ -139,7 +139,7 @@ lint: ## check format, vet, staticcheck, licence lines, file lengths, tests name
 	@echo imports; scripts/check-imports.sh
 	@echo stages; scripts/check-stages.sh
 	@echo units; scripts/check-units.sh
-	@echo vet; $(GO) vet ./... && $(GO) vet -tags example ./internal/example ./internal/stages && $(GO) vet -tags browser ./internal/web/browser
+	@echo vet; $(GO) vet ./... && $(GO) vet -tags example ./internal/example ./internal/stages && $(GO) vet -tags browser ./internal/web/browser && $(GO) vet -tags guest ./internal/drivers ./internal/guest
 	@echo staticcheck; $(GO) tool staticcheck ./... && $(GO) tool staticcheck -tags example ./internal/example ./internal/stages && $(GO) tool staticcheck -tags browser ./internal/web/browser
 
 peers: build ## build what the lab compares with: the reference router and its control services

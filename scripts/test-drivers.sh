@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CGO_ENABLED=0
-readonly kernels=${KERNELS:-6.1,6.12} run=${RUN:-^TestDrivers$}
+readonly kernels=${KERNELS:-6.1,6.12} run=${RUN:-^Test(Drivers|Faults)$}
 # Two cards of each kind: packets go from the one to the other.
 readonly wires=('virtio_net' 'virtio_net' 'virtio_net*4' 'virtio_net*4' 'vmxnet3' 'vmxnet3' 'e1000e' 'e1000e')
 
@@ -26,6 +26,7 @@ scripts/as-root.sh bin/culvert guest test "${wires[@]/#/--wire=}" --program ip,e
 if [[ -n ${UPDATE:-} ]]; then
   go test -trimpath -count=1 ./internal/drivers -update -from "$PWD/out/test-drivers.log"
 fi
+sed -n 's/^fault: /  /p' out/test-drivers.log # what doctor and attach say of each fault
 read -r passed _ skipped <"$totals"
 if ((skipped > 0 || passed == 0)); then
   echo "skipped tests count as failed, and so does a run without any"

@@ -42,7 +42,7 @@ func interfaceFindings(l netlink.Link, o Options, forwards bool) (found []Findin
 		}
 		m.stages, m.forwards, m.vlans = n.stages, n.forwards, append(m.vlans, n.vlans...)
 		found = append(found, named(m.name, checkNative(m), checkProgram(m), checkMTU(m), checkQueues(m), checkMerging(m), checkVLAN(m),
-			checkPeerNAPI(m), checkChecksum(m), checkPeerChecksum(m))...)
+			checkPeerNAPI(m), checkChecksum(m), checkPeerChecksum(m), checkUnfinished(m))...)
 	}
 	return found, nil
 }

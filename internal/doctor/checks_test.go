@@ -320,7 +320,7 @@ func TestNoFinding(t *testing.T) {
 	hardware := netif{name: "e0", kind: "device", driver: "ice", up: true}
 	for name, check := range map[string]func(netif) *Finding{
 		"queues": checkQueues, "merging": checkMerging, "vlan": checkVLAN, "napi": checkPeerNAPI,
-		"checksum": checkChecksum, "peer checksum": checkPeerChecksum, "rp_filter": checkSourceFilter,
+		"checksum": checkChecksum, "peer checksum": checkPeerChecksum, "unfinished": checkUnfinished, "rp_filter": checkSourceFilter,
 	} {
 		if f := check(hardware); f != nil {
 			t.Errorf("%s: got %+v, want no finding", name, *f)

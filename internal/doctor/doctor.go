@@ -300,7 +300,7 @@ func checkInterface(n netif) []Finding {
 	var found []Finding
 	for _, check := range []func(netif) *Finding{
 		checkUp, checkNative, checkProgram, checkMTU, checkQueues, checkMerging, checkBridge, checkVLAN,
-		checkPeerNAPI, checkChecksum, checkPeerChecksum, checkSourceFilter,
+		checkPeerNAPI, checkChecksum, checkPeerChecksum, checkUnfinished, checkSourceFilter,
 	} {
 		if f := check(n); f != nil {
 			f.Interface = n.name

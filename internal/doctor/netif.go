@@ -38,6 +38,9 @@ type netif struct {
 	vlans []string
 	// peer is the other end of a veth, nil for other kinds.
 	peer *peer
+	// fromMachines: see there. leaveSums are all devices by which packets with unfinished checksums may come in.
+	fromMachines bool
+	leaveSums    []string
 	// forwards tells whether culvert redirects packets that come in here, or will once it is started.
 	forwards bool
 	// stages are the stages that are on, in any data plane: each may send frames by the interface.
@@ -206,6 +209,8 @@ func readInterface(l netlink.Link) (netif, error) {
 		xdp:      readXDPSupport(a.Index),
 		program:  readProgram(a),
 		rpFilter: rpFilter(a.Name),
+
+		fromMachines: fromMachines(l),
 	}
 	if n.driver == "" {
 		n.driver = n.kind
@@ -221,6 +226,9 @@ func readInterface(l netlink.Link) (netif, error) {
 		b := other.Attrs()
 		if other.Type() == "vlan" && b.ParentIndex == a.Index {
 			n.vlans = append(n.vlans, b.Name)
+		}
+		if b.Index != a.Index && leavesSums(other) {
+			n.leaveSums = append(n.leaveSums, b.Name)
 		}
 		if b.Index == a.MasterIndex && other.Type() == "bridge" {
 			n.bridge = b.Name

@@ -172,14 +172,15 @@ func (b *bed) detach(t *testing.T) {
 	}
 }
 
-// refused checks that a configuration is refused with a line that has one of the words, and that nothing is attached.
-func (b *bed) refused(t *testing.T, config string, words ...string) {
+// refused checks that a configuration is refused with a line that has one of the words, and that nothing is attached. It returns the
+// line.
+func (b *bed) refused(t *testing.T, config string, words ...string) (line string) {
 	t.Helper()
-	b.refusedFile(t, file(t, config), words...)
+	return b.refusedFile(t, file(t, config), words...)
 }
 
 // refusedFile does the same for a file.
-func (b *bed) refusedFile(t *testing.T, path string, words ...string) {
+func (b *bed) refusedFile(t *testing.T, path string, words ...string) (line string) {
 	t.Helper()
 	out, err := b.culvert("attach", "-c", path)
 	if err == nil {
@@ -193,6 +194,7 @@ func (b *bed) refusedFile(t *testing.T, path string, words ...string) {
 		t.Errorf("after a refusal, detach says %s (%v)", out, err)
 	}
 	t.Logf("refused: %s", out)
+	return out
 }
 
 // run runs a program beside the near ends and returns its output.

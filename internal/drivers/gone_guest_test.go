@@ -181,6 +181,8 @@ func carrierRow(m *trial) string {
 		send(2)
 	}
 	if !said() && m.hasCarrier(m.out) {
+		end()
+		m.kernelSendsToo()
 		return "not noticed"
 	}
 	m.Logf("%d packets until the process has said so: %v", len(first), m.counted(m.T, m.in).since(before))
@@ -211,6 +213,32 @@ func carrierRow(m *trial) string {
 		m.Errorf("with the cable again: %s", a)
 	}
 	return "yes"
+}
+
+// kernelSendsToo checks that a card whose cable is out takes packets of the kernel too, without culvert, as if it had one.
+func (m *trial) kernelSendsToo() {
+	m.Helper()
+	sent := func() (n uint64) {
+		m.mustLink(m.out, func(l netlink.Link) error {
+			n = l.Attrs().Statistics.TxPackets
+			return nil
+		})
+		return n
+	}
+	m.bed.out[m.out].forget()
+	before := sent()
+	for _, p := range to(m.in, m.out.beyond4(), 16) {
+		if err := m.in.far.Send(p.frame(m.T)); err != nil {
+			m.Fatal(err)
+		}
+	}
+	if !wait(func() bool { return sent() >= before+16 }) {
+		m.Errorf("the cable is out, and the kernel alone has sent %d of 16 packets", sent()-before)
+	}
+	if n := len(m.bed.out[m.out].of(marked)); n != 0 {
+		m.Errorf("the cable is out, and %d packets of the kernel have arrived", n)
+	}
+	m.Log("the kernel alone has sent 16 packets into nothing, too")
 }
 
 // configure gives a port of this namespace addresses, a neighbor and routes.

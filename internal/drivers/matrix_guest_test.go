@@ -44,6 +44,7 @@ func TestDrivers(t *testing.T) {
 			if !b.native(t, in) {
 				m.refused(t, config("native", in, out), in.name+" does not run XDP in its driver", "its driver has no native XDP")
 				m.mode = "generic"
+				r.set(driver, "native-between", "no such mode")
 			}
 			r.set(driver, "mode", m.mode)
 			for _, row := range Rows {
@@ -114,11 +115,12 @@ var trials = map[string]func(m *trial) string{
 		s := m.send(to(m.in, m.in.beyond4(), 16), m.in, m.in)
 		return s.check(m)
 	},
-	"scion":    scionRow,
-	"syn":      synRow,
-	"checksum": checksumRow,
-	"carrier":  carrierRow,
-	"gone":     goneRow,
+	"scion":            scionRow,
+	"syn":              synRow,
+	"checksum":         func(m *trial) string { return m.unfinished(m.mode) },
+	"checksum-generic": func(m *trial) string { return m.unfinished("generic") },
+	"carrier":          carrierRow,
+	"gone":             goneRow,
 	"tags": func(m *trial) string {
 		m.attachBoth()
 		packets := each(to(m.in, m.out.beyondTagged4(), 16), func(p *packet) { p.vlan = 7 })
@@ -275,11 +277,10 @@ var trials = map[string]func(m *trial) string{
 				m.Error(err)
 			}
 		}()
-		frames := each(to(m.in, m.out.beyond4(), 16), func(p *packet) { p.size = 2000 + 400*int(p.id) })
-		if n := m.kernelForwards(frames, time.Minute); n < len(frames) {
-			m.Logf("without culvert, %d of %d frames arrive", n, len(frames))
-			return "deaf"
+		if !m.receives(farMTU) {
+			return "no such MTU"
 		}
+		frames := each(to(m.in, m.out.beyond4(), 16), func(p *packet) { p.size = 2000 + 400*int(p.id) })
 		out, err := m.culvert("attach", "-c", file(m.T, config(m.mode, m.in, m.out)))
 		m.bed.attached = ""
 		if err != nil {

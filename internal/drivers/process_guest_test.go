@@ -10,6 +10,7 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -27,7 +28,7 @@ type process struct {
 // metricsAddress is where a process serves its metrics.
 const metricsAddress = "127.0.0.1:9441"
 
-// serve starts a process on both ports and other ones, and waits until it forwards. end ends it, and takes culvert off all ports.
+// serve starts a process on both ports and other ones, and waits until it forwards. end ends it, once, and takes culvert off all ports.
 func (m *trial) serve(others ...*port) (p process, end func()) {
 	m.Helper()
 	m.detach(m.T)
@@ -45,7 +46,7 @@ func (m *trial) serve(others ...*port) (p process, end func()) {
 		}
 		return err
 	})
-	end = func() {
+	end = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)
 		if err := cmd.Wait(); err != nil {
 			m.Errorf("culvert run: %v: %s", err, p.log)
@@ -54,7 +55,7 @@ func (m *trial) serve(others ...*port) (p process, end func()) {
 		if m.Failed() {
 			m.Logf("culvert run said:\n%s", p.log)
 		}
-	}
+	})
 	p.logs(`msg=attached`)
 	p.forwardsAgain()
 	return p, end

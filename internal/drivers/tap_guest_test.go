@@ -32,7 +32,10 @@ func (b *bed) addTap(t *testing.T, number int) {
 }
 
 // openTap makes the device.
-func (p *port) openTap() error {
+func (p *port) openTap() error { return p.openTapWith(0) }
+
+// openTapWith makes the device with more flags.
+func (p *port) openTapWith(flags uint16) error {
 	// Only what is written without waiting goes to XDP in the driver.
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -40,7 +43,7 @@ func (p *port) openTap() error {
 	}
 	req, err := unix.NewIfreq(p.name)
 	if err == nil {
-		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | flags)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
 	if err != nil {

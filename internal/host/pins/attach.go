@@ -82,6 +82,11 @@ func Attach(prog *ebpf.Program, p *net.Interface, generic bool) (link.Link, erro
 	case err == nil:
 		return l, nil
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		if dev, err := netlink.LinkByIndex(p.Index); err == nil {
+			if bond := netdev.BondAbove(dev); bond != "" {
+				return nil, fmt.Errorf("attaching to %s: it is a member of %s and runs the program of that: name only one of them", p.Name, bond)
+			}
+		}
 		return nil, fmt.Errorf("attaching to %s: it carries another XDP program: "+
 			"see 'ip link show dev %s'", p.Name, p.Name)
 	}
