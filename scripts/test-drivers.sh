@@ -21,7 +21,7 @@ joined=$(
   echo "${wires[*]}"
 )
 scripts/as-root.sh bin/culvert guest test "${wires[@]/#/--wire=}" --program ip,ethtool --kernel "$kernels" \
-  "out/kernels/drivers.test -test.v -test.count=1 -test.run=$run -wires=$joined" | tee out/test-drivers.log |
+  "out/kernels/drivers.test -test.v -test.count=1 -test.run=$run -wires=$joined${UPDATE:+ -update}" | tee out/test-drivers.log |
   awk -v totals="$totals" -f scripts/tally.awk || status=1
 if [[ -n ${UPDATE:-} ]]; then
   go test -trimpath -count=1 ./internal/drivers -update -from "$PWD/out/test-drivers.log"

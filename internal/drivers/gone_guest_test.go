@@ -177,7 +177,7 @@ func carrierRow(m *trial) string {
 	m.Log("the cable is out")
 	// What the process does not know yet is lost, as with any router. Some emulated cards do not tell their driver at all.
 	said := func() bool { return strings.Contains(p.log.String(), "the interface has no carrier") }
-	for quiet := time.Now().Add(time.Minute); !said() && (len(first) < 100 || time.Now().Before(quiet)); {
+	for quiet := time.Now().Add(30 * time.Second); !said() && (len(first) < 100 || time.Now().Before(quiet)); {
 		send(2)
 	}
 	if !said() && m.hasCarrier(m.out) {
