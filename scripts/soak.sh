@@ -13,7 +13,8 @@ mkdir -p out/soak/next
 cp bin/culvert out/soak/culvert
 "$go" build -trimpath -ldflags "-X culvert/internal/version.tag=$(<VERSION)+next" -o out/soak/next/culvert ./cmd/culvert
 "$go" build -trimpath -o out/soak/soak ./internal/soak
+"$go" test -c -trimpath -tags guest -o out/soak/bonds.test ./internal/drivers
 # Ctrl-C is for the program alone, which takes the lab down. Process 1 of its namespace, and tee, do not end by it.
 trap : INT
-scripts/as-root-apart.sh out/soak/soak -duration "$duration" ${SEED:+-seed "$SEED"} -culvert out/soak/culvert -other out/soak/next/culvert -page out/soak/page.txt 2>&1 |
+scripts/as-root-apart.sh out/soak/soak -duration "$duration" ${SEED:+-seed "$SEED"} -culvert out/soak/culvert -other out/soak/next/culvert -bonds out/soak/bonds.test -page out/soak/page.txt 2>&1 |
   tee -i out/soak/soak.log

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -32,6 +33,9 @@ type agitator struct {
 // endGrace is how much time an agitator has to end what it has begun.
 const endGrace = 20 * time.Second
 
+// errLeft says that an agitator has left everything as it was.
+var errLeft = errors.New("nothing to do now")
+
 // agitate lets an agitator work until ctx ends. What it has begun then, it ends if that does not take long.
 func (s *soak) agitate(ctx context.Context, a *agitator, rng *rand.Rand) {
 	longer, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -39,6 +43,9 @@ func (s *soak) agitate(ctx context.Context, a *agitator, rng *rand.Rand) {
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(endGrace, stop) })()
 	for sleep(ctx, time.Duration((0.5+rng.Float64())*float64(a.every))) {
 		err := a.do(longer, rng)
+		if errors.Is(err, errLeft) {
+			continue
+		}
 		a.times.Add(1)
 		if err != nil && longer.Err() == nil {
 			a.failed.Add(1)
@@ -61,7 +68,7 @@ func (s *soak) allAgitators() []*agitator {
 		{name: "backend deaf to UDP", every: 50 * second, do: s.deafen},
 		{name: "backend drained", every: 30 * second, do: s.drain},
 		{name: "SCION key rotated", every: 25 * second, do: s.rotate},
-		{name: "culvert killed, ended or upgraded", every: max(60*second, s.duration/20), do: s.end},
+		{name: "culvert killed, ended or upgraded", every: max(45*second, s.duration/30), do: s.end},
 		{name: "SCION services restarted", every: 70 * second, do: s.restartServices},
 		{name: "neighbor's SCION router restarted", every: 120 * second, do: s.restartRouter},
 	}
@@ -148,6 +155,7 @@ func (s *soak) change(ctx context.Context, rng *rand.Rand) error {
 func (s *soak) editFilter(ctx context.Context, rng *rand.Rand) error {
 	s.process.Lock()
 	defer s.process.Unlock()
+	defer s.changing()()
 	name := fmt.Sprintf("hand%d", rng.IntN(1<<20))
 	add := []string{"filter", "add", "--name", name}
 	if rng.IntN(2) == 0 {
@@ -338,6 +346,10 @@ func (s *soak) rotate(ctx context.Context, _ *rand.Rand) error {
 func (s *soak) end(ctx context.Context, rng *rand.Rand) error {
 	s.process.Lock()
 	defer s.process.Unlock()
+	if time.Since(s.began) > s.stays() {
+		return errLeft
+	}
+	defer s.changing()()
 	way := rng.IntN(10)
 	sig := syscall.SIGKILL
 	if way < 5 {

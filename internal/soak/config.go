@@ -22,8 +22,17 @@ type wish struct {
 	rules, entries int
 }
 
-// another returns a wish at random.
+// isUsual tells whether it takes the same memory each time.
+func (w wish) isUsual() bool {
+	w.weights, w.warn = [2]int{}, false
+	return w == wish{}
+}
+
+// another returns a wish at random: the usual configuration, with any weights, or anything.
 func another(rng *rand.Rand) wish {
+	if rng.IntN(usualShare) == 0 {
+		return wish{weights: [2]int{1 + rng.IntN(3), 1 + rng.IntN(3)}}
+	}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	return wish{
 		warn: one(2), spare: one(2), workers: one(4), noRoute: one(8), largeMirror: one(4), smallTable: one(6), noBGP6: one(4),
@@ -88,6 +97,7 @@ func (b *bed) write(w wish, key *scionKey) error {
 		next := strings.Index(config[at+1:], "\n[[") + at + 1
 		config = config[:at] + config[next:]
 	}
+	replace("[scion]\n", "[scion]\ndebug_http = true\n") // for profiles
 	if w.warn {
 		config = "log_level = \"warn\"\n" + config
 	}

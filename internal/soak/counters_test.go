@@ -3,8 +3,6 @@
 package main
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -54,29 +52,6 @@ func TestLosses(t *testing.T) {
 		if isLoss(reason) != want {
 			t.Errorf("%s: %t, want %t", reason, !want, want)
 		}
-	}
-}
-
-// TestGrown wants a gauge that grows to be seen, and one that goes up and down not.
-func TestGrown(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var samples []sample
-	for n := range 360 {
-		samples = append(samples, sample{at: time.Duration(n) * sampleEvery, values: map[string]float64{
-			"memory of the process": 250 + 80*rng.Float64(), "open files": 60 + float64(n)/8, "pins": 30,
-		}})
-	}
-	var over []string
-	for _, g := range grown(samples) {
-		if g.last > g.limit() {
-			over = append(over, g.name)
-		}
-	}
-	if fmt.Sprint(over) != "[open files]" {
-		t.Errorf("%q have grown, want the open files alone", over)
-	}
-	if got := grown(samples[:7]); got != nil {
-		t.Errorf("of seven samples %v", got)
 	}
 }
 

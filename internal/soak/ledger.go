@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,13 +126,24 @@ func (l *ledger) judge(may func(kind, cause string) bool) {
 			exact[x.exact] = true
 		}
 	}
-	for _, x := range l.lines {
-		x.explain(l.causes, func(cause string) bool {
-			if exact[cause] {
-				return cause == x.exact
+	explains := func(x *line, cause string) bool {
+		if exact[cause] {
+			return cause == x.exact
+		}
+		return may(x.kind, cause)
+	}
+	// A counter that can be of few kinds is asked before one that can be of many, which others may need.
+	kindsOf := map[*cause]int{}
+	for _, c := range l.causes {
+		for _, x := range l.lines {
+			if explains(x, c.name) {
+				kindsOf[c]++
 			}
-			return may(x.kind, cause)
-		})
+		}
+	}
+	slices.SortStableFunc(l.causes, func(a, b *cause) int { return cmp.Compare(kindsOf[a], kindsOf[b]) })
+	for _, x := range l.lines {
+		x.explain(l.causes, func(cause string) bool { return explains(x, cause) })
 		if n := x.unexplained(); n > 0 {
 			l.trouble("%s: %d packets are unexplained: %d missing, %d more than were sent", x.kind, n, x.missing, x.twice)
 		}

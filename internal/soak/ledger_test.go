@@ -51,6 +51,23 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// TestOwnCauseFirst wants packets to be explained by the counter that only they can be in, before one that others may need.
+func TestOwnCauseFirst(t *testing.T) {
+	l := &ledger{causes: causes{{"to-as1: punt scion-link-down", 5, 5}, {"to-as1: punt scion-mac", 7, 7}}}
+	for kind, missing := range map[string]uint64{"scion as1 > as3": 4, "scion, former key": 6} {
+		l.lines = append(l.lines, &line{kind: kind, sent: missing, missing: missing})
+	}
+	l.judge(mayExplain)
+	if len(l.troubles) > 0 {
+		t.Errorf("%q", l.troubles)
+	}
+	for _, x := range l.lines {
+		if want := map[string]string{"scion as1 > as3": "4 to-as1: punt scion-link-down", "scion, former key": "6 to-as1: punt scion-mac"}[x.kind]; x.reasons() != want {
+			t.Errorf("%s: %q, want %q", x.kind, x.reasons(), want)
+		}
+	}
+}
+
 // TestCausesOfOthers wants a counter to explain each packet once, and only those that it can have counted.
 func TestCausesOfOthers(t *testing.T) {
 	l := &ledger{causes: causes{{"rule one", 2, 2}, {"lost", 3, 3}}}

@@ -25,10 +25,14 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()%1e6), "of what is done at random")
 	flag.StringVar(&o.other, "other", "", "another binary of culvert, for upgrades (default: the same)")
 	flag.StringVar(&o.only, "only", "", "make only disturbances whose names contain this")
+	flag.StringVar(&o.bonds, "bonds", "", "the program with the tests of bonds, for guests (default: none)")
 	culvert := flag.String("culvert", "bin/culvert", "the binary of culvert")
 	peers := flag.String("peers", "bin/peers", "the directory of the reference programs")
 	page := flag.String("page", "", "also write the last page to this file")
 	flag.Parse()
+	if *page != "" {
+		o.dir = filepath.Dir(*page)
+	}
 	ok, err := soakAll(o, *culvert, *peers, *page)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
@@ -56,7 +60,7 @@ func soakAll(o options, culvert, peers, page string) (ok bool, err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	s := &soak{options: o, out: os.Stdout, binary: culvert, wish: wish{weights: [2]int{1, 1}}}
+	s := &soak{options: o, out: os.Stdout, binary: culvert, wish: wish{weights: [2]int{1, 1}}, bonds: &bonds{test: o.bonds, culvert: culvert}}
 	s.say("soak of %s, seed %d", o.duration, o.seed)
 	s.bed, err = newBed(ctx, lab.Options{
 		Name: "soak", BFD: time.Second, MTU: 1400, Culvert: culvert, Out: s.out,

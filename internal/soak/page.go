@@ -55,7 +55,7 @@ func (s *soak) page(w io.Writer, l *ledger) bool {
 	}
 	t.Flush()
 	fmt.Fprintf(w, "  %d reloads in all, %d of them with a new program\n", s.reloads.Load(), s.programs.Load())
-	fmt.Fprintf(w, "  members of bonds lost: none, the labs have no bonds\n")
+	troubles = append(troubles, s.bonds.page(w)...)
 	troubles = append(troubles, s.memory(w)...)
 	var refused, late uint64
 	for _, x := range s.senders {
@@ -77,23 +77,4 @@ func (s *soak) page(w io.Writer, l *ledger) bool {
 		fmt.Fprintf(w, "  %s\n", text)
 	}
 	return false
-}
-
-// memory writes what has grown, and returns what has grown too much.
-func (s *soak) memory(w io.Writer) (troubles []string) {
-	all := grown(s.samples)
-	if len(all) == 0 {
-		fmt.Fprint(w, "\nmemory: too short to say whether it grows\n")
-		return nil
-	}
-	fmt.Fprint(w, "\nfirst quarter, last quarter, at most so, largest (samples each 10 s; memory: medians, else the lowest)\n")
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	for _, g := range all {
-		fmt.Fprintf(t, "%.0f\t%.0f\t%.0f\t%.0f\t  %s %s\n", g.first, g.last, g.limit(), g.largest, g.name, g.unit)
-		if g.last > g.limit() {
-			troubles = append(troubles, fmt.Sprintf("%s has grown from %.0f to %.0f %s, at most %.0f is right", g.name, g.first, g.last, g.unit, g.limit()))
-		}
-	}
-	t.Flush()
-	return troubles
 }

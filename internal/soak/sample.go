@@ -3,11 +3,10 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
-	"io/fs"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -31,8 +30,14 @@ func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Key
 
 // sample is what culvert takes at a moment. Values of the process are left out while there is none.
 type sample struct {
-	at     time.Duration // since the beginning
+	at time.Duration // since the beginning
+	// pid is the process, 0 while there is none.
+	pid int
+	// usual says that the usual configuration was in force all the time, so that what it takes can be compared.
+	usual  bool
 	values map[string]float64
+	// maps has the memory of maps in bytes, by name, of all of a name together.
+	maps map[string]uint64
 }
 
 // gauge is something that must not grow without end.
@@ -42,25 +47,40 @@ type gauge struct {
 	share, more float64
 	// of is what a quarter's samples are taken for: median, or lowest where things stay until garbage is collected.
 	of func([]float64) float64
-}
-
-// gauges are what samples have. The bounds leave room for what differs from one configuration to the next: sFlow, workers, the
-// mirror's size, rules.
-var gauges = []gauge{
-	{"memory of the process", "MiB", 0.25, 24, median},
-	{"goroutines", "", 0.1, 20, lowest},
-	{"threads", "", 0.2, 8, lowest},
-	{"open files", "", 0.1, 20, lowest},
-	{"memory of pinned and open maps", "MiB", 0.1, 16, median},
-	{"pinned and open maps", "", 0.1, 20, lowest},
-	{"pinned and open programs", "", 0.1, 20, lowest},
-	{"pins", "", 0.1, 20, lowest},
+	// process says that it is of the process, and begins anew with each.
+	process bool
 }
 
 const (
-	sampleEvery = 10 * time.Second
-	sayEvery    = time.Minute
+	processMemory = "memory of the process"
+	liveHeap      = "heap of the process"
+	heapObjects   = "objects in the heap"
+	mapMemory     = "memory of pinned and open maps"
 )
+
+// pools is how many MiB of packet buffers the heap may have now and not before. Each data plane of the slow path has 22 MiB of them. A process
+// begins with one, and up to five have been seen in use after reloads. They are few objects, so that leaks are seen by the objects.
+const pools = 4 * 22
+
+// gauges are what samples have. Only samples with the usual configuration are compared, those of the process only while one process
+// stays (endShare). The bounds leave room for what rules, sets and routes take at the moment.
+var gauges = []gauge{
+	{processMemory, "MiB", 0.25, 2 * pools, median, true},
+	{liveHeap, "MiB", 0.25, pools, lowest, true},
+	{heapObjects, "", 0.25, 20000, lowest, true},
+	{"goroutines", "", 0.1, 20, lowest, true},
+	{"threads", "", 0.2, 8, lowest, true},
+	{"open files", "", 0.1, 20, lowest, true},
+	{mapMemory, "MiB", 0.05, 2, median, false},
+	{"pinned and open maps", "", 0.1, 10, lowest, false},
+	{"pinned and open programs", "", 0.1, 10, lowest, false},
+	{"pins", "", 0.1, 10, lowest, false},
+}
+
+const sayEvery = time.Minute
+
+// sampleEvery is the time from one sample to the next. A short run has enough of them, too.
+func (s *soak) sampleEvery() time.Duration { return min(10*time.Second, s.duration/120) }
 
 // each calls do at each multiple of a period since the beginning, until ctx ends. Those that come while do works are left out.
 func (s *soak) each(ctx context.Context, period time.Duration, do func()) {
@@ -124,10 +144,12 @@ func (s *soak) forward() {
 
 // sample takes a sample.
 func (s *soak) sample() {
-	x := sample{at: time.Since(s.began), values: map[string]float64{}}
-	maps, programs := map[ebpf.MapID]uint64{}, map[ebpf.ProgramID]bool{}
+	x := sample{at: time.Since(s.began), values: map[string]float64{}, maps: map[string]uint64{}}
+	changes, usual := s.inForce()
+	maps, programs := map[ebpf.MapID]mapInfo{}, map[ebpf.ProgramID]bool{}
 	if p, err := s.lab.Process(lab.CulvertProcess("rut")); err == nil && p.Alive() {
 		if s.sampleProcess(p.PID, x.values) == nil {
+			x.pid = p.PID
 			openObjects(p.PID, maps, programs)
 		}
 	}
@@ -140,11 +162,14 @@ func (s *soak) sample() {
 		return
 	}
 	total := uint64(0)
-	for _, bytes := range maps {
-		total += bytes
+	for _, m := range maps {
+		total += m.bytes
+		x.maps[m.name] += m.bytes
 	}
-	x.values["memory of pinned and open maps"] = float64(total) / (1 << 20)
+	x.values[mapMemory] = float64(total) / (1 << 20)
 	x.values["pinned and open maps"], x.values["pinned and open programs"] = float64(len(maps)), float64(len(programs))
+	after, _ := s.inForce()
+	x.usual = usual && x.pid != 0 && changes == after
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.samples = append(s.samples, x)
@@ -161,26 +186,27 @@ func (s *soak) sampleProcess(pid int, values map[string]float64) error {
 	if err != nil {
 		return err
 	}
-	goroutines, err := s.metric("go_goroutines")
+	metrics, err := s.metrics("go_goroutines", "go_memstats_heap_alloc_bytes", "go_memstats_heap_objects")
 	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(string(status)) {
 		switch f := strings.Fields(line); f[0] {
-		case "VmRSS:":
+		case "RssAnon:": // the program's file is no memory of it, nor are maps, which are counted by themselves
 			kib, _ := strconv.ParseFloat(f[1], 64)
-			values["memory of the process"] = kib / 1024
+			values[processMemory] = kib / 1024
 		case "Threads:":
 			values["threads"], _ = strconv.ParseFloat(f[1], 64)
 		}
 	}
-	values["open files"], values["goroutines"] = float64(len(fds)), goroutines
+	values["open files"], values["goroutines"], values[liveHeap] = float64(len(fds)), metrics[0], metrics[1]/(1<<20)
+	values[heapObjects] = metrics[2]
 	return nil
 }
 
-// metric reads a metric of culvert in rut.
-func (s *soak) metric(name string) (value float64, err error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+// get gets a page of culvert in rut.
+func (s *soak) get(host, path string) ([]byte, error) {
+	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 			err = s.lab.Do("rut", func() (err error) { // the socket is made by this thread
@@ -190,105 +216,45 @@ func (s *soak) metric(name string) (value float64, err error) {
 			return conn, err
 		},
 	}}
-	resp, err := client.Get("http://" + s.lab.All.Protected.String() + "/metrics")
+	resp, err := client.Get("http://" + host + path)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			return strconv.ParseFloat(text, 64)
-		}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", path, resp.Status)
 	}
-	return 0, fmt.Errorf("there is no metric %s", name)
+	return io.ReadAll(resp.Body)
 }
 
-// openObjects finds the maps and programs that a process has open, with the memory of the maps.
-func openObjects(pid int, maps map[ebpf.MapID]uint64, programs map[ebpf.ProgramID]bool) {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		values := map[string]uint64{}
-		for line := range strings.Lines(string(text)) {
-			if key, value, ok := strings.Cut(line, ":"); ok {
-				values[key], _ = strconv.ParseUint(strings.TrimSpace(value), 10, 64)
-			}
-		}
-		if id := values["map_id"]; id != 0 {
-			maps[ebpf.MapID(id)] = values["memlock"]
-		}
-		if id := values["prog_id"]; id != 0 {
-			programs[ebpf.ProgramID(id)] = true
-		}
+// metrics reads metrics of culvert in rut.
+func (s *soak) metrics(names ...string) (values []float64, err error) {
+	text, err := s.get(s.lab.All.Protected.String(), "/metrics")
+	if err != nil {
+		return nil, err
 	}
-}
-
-// pinnedObjects finds what is pinned below a directory, and returns how many pins there are.
-func pinnedObjects(dir string, maps map[ebpf.MapID]uint64, programs map[ebpf.ProgramID]bool) (pins float64) {
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return nil
+	for _, name := range names {
+		_, rest, ok := strings.Cut(string(text), "\n"+name+" ")
+		line, _, _ := strings.Cut(rest, "\n")
+		v, err := strconv.ParseFloat(line, 64)
+		if !ok || err != nil {
+			return nil, fmt.Errorf("there is no metric %s", name)
 		}
-		pins++
-		if m, err := ebpf.LoadPinnedMap(path, &ebpf.LoadPinOptions{ReadOnly: true}); err == nil {
-			defer m.Close()
-			if info, err := m.Info(); err == nil {
-				if id, ok := info.ID(); ok {
-					maps[id], _ = info.Memlock()
-				}
-			}
-			return nil
-		}
-		if p, err := ebpf.LoadPinnedProgram(path, nil); err == nil {
-			defer p.Close()
-			if info, err := p.Info(); err == nil {
-				if id, ok := info.ID(); ok {
-					programs[id] = true
-				}
-			}
-		}
-		return nil
-	})
-	return pins
-}
-
-// growth is a gauge at the beginning and at the end.
-type growth struct {
-	gauge
-	first, last, largest float64
-	samples              int
-}
-
-// limit is how large the last quarter may be.
-func (g growth) limit() float64 { return g.first*(1+g.share) + g.more }
-
-// grown compares the first and the last quarter of all samples, which have to be eight at least.
-func grown(samples []sample) (all []growth) {
-	for _, g := range gauges {
-		var values []float64
-		for _, x := range samples {
-			if v, ok := x.values[g.name]; ok {
-				values = append(values, v)
-			}
-		}
-		if len(values) < 8 {
-			continue
-		}
-		quarter := len(values) / 4
-		all = append(all, growth{
-			gauge: g, first: g.of(values[:quarter]), last: g.of(values[len(values)-quarter:]), largest: slices.Max(values), samples: len(values),
-		})
+		values = append(values, v)
 	}
-	return all
+	return values, nil
 }
 
-func lowest(values []float64) float64 { return slices.Min(values) }
-
-func median(values []float64) float64 {
-	values = slices.Clone(values)
-	slices.Sort(values)
-	return values[len(values)/2]
+// profile keeps what the heap of the process has, to be compared: 'go tool pprof -base heap-first.pb.gz heap-last.pb.gz'.
+func (s *soak) profile(when string) {
+	if s.dir == "" {
+		return
+	}
+	text, err := s.get(s.middle.RouterAPI.String(), "/debug/pprof/heap?gc=1")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.dir, "heap-"+when+".pb.gz"), text, 0o644)
+	}
+	if err != nil {
+		s.trouble("profile of the heap: %v", err)
+	}
 }

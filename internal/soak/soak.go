@@ -48,6 +48,10 @@ type options struct {
 	only string
 	// other is another binary of culvert for upgrades.
 	other string
+	// dir is where profiles of the heap are kept, "" for nowhere.
+	dir string
+	// bonds is the program with the tests of bonds, "" to have none.
+	bonds string
 }
 
 // soak is a run.
@@ -75,6 +79,11 @@ type soak struct {
 	agitators []*agitator
 	reloads   atomic.Uint64
 	programs  atomic.Uint64
+	bonds     *bonds
+
+	// changes counts what begins and ends to be in force, and usual says that this is the usual configuration.
+	changes atomic.Uint64
+	usual   atomic.Bool
 
 	mu       sync.Mutex
 	troubles []string
@@ -271,17 +280,61 @@ func (s *soak) work(ctx context.Context) error {
 		rng := s.rng(n)
 		rest.Go(func() { s.agitate(ctx, a, rng) })
 	}
-	rest.Go(func() { s.each(ctx, sampleEvery, s.watch) })
+	rest.Go(func() { s.each(ctx, s.sampleEvery(), s.watch) })
+	rest.Go(func() { s.bonds.run(ctx, s) })
+	rest.Go(func() {
+		if sleep(ctx, s.stays()) {
+			s.keepFirst(ctx)
+		}
+	})
 	rest.Go(func() { s.each(ctx, sayEvery, s.progress) })
 	traffic.Wait()
 	rest.Wait()
+	s.profile("last")
 	return nil
 }
 
 func (s *soak) rng(n int) *rand.Rand { return rand.New(rand.NewPCG(s.seed, uint64(n))) }
 
+// usualShare is how often the configuration is the usual one, between others: every second time.
+const usualShare = 2
+
+// endShare is up to when processes are ended: then one stays, with all else going on, so that what it leaks is seen.
+const endShare = 0.6
+
+// stays is when the process begins to stay.
+func (s *soak) stays() time.Duration {
+	return time.Duration(endShare * float64(s.duration)).Round(time.Second)
+}
+
+// keepFirst keeps a profile of the process that stays, with the usual configuration if that comes soon.
+func (s *soak) keepFirst(ctx context.Context) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !s.usual.Load(); {
+		if !sleep(ctx, 100*time.Millisecond) {
+			return
+		}
+	}
+	s.process.Lock()
+	defer s.process.Unlock()
+	s.profile("first")
+}
+
+// changing says that another configuration may come into force from now on. The function that it returns says which one has.
+func (s *soak) changing() (done func()) {
+	s.usual.Store(false)
+	s.changes.Add(1)
+	return func() {
+		s.usual.Store(s.wish.isUsual())
+		s.changes.Add(1)
+	}
+}
+
+// inForce returns how often the configuration has changed, and whether the usual one is in force.
+func (s *soak) inForce() (changes uint64, usual bool) { return s.changes.Load(), s.usual.Load() }
+
 // reload reads the configuration again. The caller holds process.
 func (s *soak) reload(ctx context.Context) error {
+	defer s.changing()()
 	out, err := s.culvert(ctx, "reload", "-j")
 	var r struct {
 		NewProgram bool `json:"new_program"`
