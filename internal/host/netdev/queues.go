@@ -48,7 +48,7 @@ func ReadQueues(device string) *Queues {
 	if table, err := indirection(device); err == nil {
 		q.RSS = shares(table, channels.RX)
 	}
-	q.Interrupts = interrupts(device, "/")
+	q.Interrupts = used(interrupts(device, "/"), channels.RX)
 	return q
 }
 
@@ -115,6 +115,22 @@ func interrupts(device, root string) (all []Interrupt) {
 	}
 	slices.SortFunc(all, func(a, b Interrupt) int { return a.IRQ - b.IRQ })
 	return all
+}
+
+// idleNames matches the names of interrupts that a driver also has for queues which are not in use, with the queue's number.
+var idleNames = regexp.MustCompile(`^virtio\d+-input\.(\d+)$`)
+
+// used leaves out the interrupts of queues that are not in use: virtio_net has one for each queue that the device could have.
+func used(all []Interrupt, receive int) (in []Interrupt) {
+	for _, i := range all {
+		if m := idleNames.FindStringSubmatch(i.Name); m != nil {
+			if queue, err := strconv.Atoi(m[1]); err != nil || queue >= receive {
+				continue
+			}
+		}
+		in = append(in, i)
+	}
+	return in
 }
 
 // busOf returns the name of a device on its bus, such as 0000:00:03.0, "" if the driver has none.

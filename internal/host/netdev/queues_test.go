@@ -73,6 +73,26 @@ NMI:          1          0   Non-maskable interrupts
 	}
 }
 
+// TestUsedInterrupts wants interrupts of queues alone that are in use.
+func TestUsedInterrupts(t *testing.T) {
+	numbers := func(all []Interrupt) (irqs []int) {
+		for _, i := range all {
+			irqs = append(irqs, i.IRQ)
+		}
+		return irqs
+	}
+	virtio := []Interrupt{{IRQ: 30, Name: "virtio2-input.0"}, {IRQ: 32, Name: "virtio2-input.1"}, {IRQ: 34, Name: "virtio2-input.2"}, {IRQ: 50, Name: "virtio2-input.10"}}
+	for receive, want := range map[int][]int{1: {30}, 2: {30, 32}, 4: {30, 32, 34}, 16: {30, 32, 34, 50}} {
+		if got := numbers(used(virtio, receive)); !slices.Equal(got, want) {
+			t.Errorf("%d queues: interrupts %v, want %v", receive, got, want)
+		}
+	}
+	others := []Interrupt{{IRQ: 30, Name: "eth0-TxRx-8"}, {IRQ: 31, Name: "gve-ntfy-block.9"}, {IRQ: 32, Name: "eth0"}}
+	if got := numbers(used(others, 2)); !slices.Equal(got, []int{30, 31, 32}) {
+		t.Errorf("other drivers: %v", got)
+	}
+}
+
 func TestQueuesText(t *testing.T) {
 	q := &Queues{Receive: 2, Most: 8, RSS: shares([]uint32{0, 0, 0, 1}, 2), Interrupts: []Interrupt{{38, "virtio2-input.0", []int{1}}}}
 	if got, want := q.String(), "2 receive of 8, hashes spread 75 25 %, interrupts 38 on CPU 1"; got != want {
