@@ -31,7 +31,7 @@
 	R(PUNT, SCION_NEXT_HOP, "no neighbor is known for the link that it has to leave by") \
 	R(PUNT, SCION_HOST_UNKNOWN, "to an end host that has not been found yet") \
 	R(PUNT, SCION_HOST_KERNEL, "to an end host that only the kernel reaches: this host, or one behind an interface that the fast path is not attached to") \
-	R(PUNT, SCION_MTU, "larger than the way out takes: the slow path answers with packet too big") \
+	R(PUNT, SCION_MTU, "larger than the way out takes: the slow path sends it in IP fragments, or answers with packet too big") \
 	R(PUNT, SCION_BUFFERS, "in several buffers, and the interface that it has to leave by takes frames of one") \
 	R(PUNT, SCION_CHECKSUM, "from IPv4 without UDP checksum to IPv6, which wants one") \
 	R(DROP, SCION_PATH, "the path header contradicts itself") \

@@ -29,8 +29,8 @@ const aboutConfig = `The file is TOML:
   link_interfaces = "strict"      # take a link's datagrams only by the interface that leads
                                   # to its far end; "loose": by any
   bfd_min_ttl = 0                 # least TTL of BFD packets; 0: any
-  too_big = "answer"              # drop packets that are too big for their way, and answer
-                                  # them by SCMP; "fragment": send them in IP fragments
+  too_big = "fragment"            # send packets that are too big for their way in IP fragments,
+                                  # as the reference does; "answer": drop and answer them by SCMP
   debug_http = false              # true: serve the profiler over HTTP, and let HTTP
                                   # requests change the log level
 

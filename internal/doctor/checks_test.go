@@ -122,7 +122,7 @@ func TestShortLinks(t *testing.T) {
 	}{
 		{1422, false, Warn, "1422 bytes: longer ones are dropped, and answered with packet too big; make the MTU of the way larger by 50, or write mtu = 1422"},
 		{1352, false, Fail, "1352 bytes: longer ones are dropped, and answered with packet too big, those of the control services too: " +
-			"write too_big = \"fragment\" into [scion]; make the MTU of the way larger by 120, or write mtu = 1352"},
+			"take too_big = \"answer\" out of [scion]; make the MTU of the way larger by 120, or write mtu = 1352"},
 		{1352, true, Warn, "1352 bytes: longer ones are sent in IP fragments; make the MTU of the way larger by 120, or write mtu = 1352"},
 	} {
 		found := checkShort([]ShortLink{{Link: "2", Remote: netip.MustParseAddr("192.0.2.2"), Topology: 1472, Longest: c.longest, Fragment: c.fragment}})

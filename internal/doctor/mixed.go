@@ -39,7 +39,7 @@ func checkShort(links []ShortLink) (found []Finding) {
 			outcome = "sent in IP fragments"
 		case l.Longest < leastForQUIC:
 			f.Status = Fail
-			outcome += `, those of the control services too: write too_big = "fragment" into [scion]`
+			outcome += `, those of the control services too: take too_big = "answer" out of [scion]`
 		}
 		f.Finding = fmt.Sprintf("link %s: its mtu is %d in topology.json, and the way to %s takes packets of %d bytes: longer ones are %s; "+
 			"make the MTU of the way larger by %d, or write mtu = %d at both ends", l.Link, l.Topology, l.Remote, l.Longest, outcome, l.Topology-l.Longest, l.Longest)

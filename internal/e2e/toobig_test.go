@@ -26,9 +26,9 @@ import (
 // smallMTU is the MTU of the way out.
 const smallMTU = 1300
 
-// TestTooBig sends packets of each direction that are one byte longer than the way out takes. Each has to be answered with packet too
-// big, to where it came from, with the length that fits. One of that length is forwarded. With too_big = "fragment" packets leave in
-// IP fragments, as from the reference.
+// TestTooBig sends packets of each direction that are one byte longer than the way out takes. By default they leave in IP fragments, as
+// from the reference. With too_big = "answer" each has to be answered with packet too big, to where it came from, with the length that
+// fits. One of that length is forwarded.
 func TestTooBig(t *testing.T) {
 	for _, o := range []lab.Options{{Name: "b4", StaticNeighbors: true}, {Name: "b6", StaticNeighbors: true, IPv6: true}} {
 		family := map[bool]string{false: "IPv4", true: "IPv6"}[o.IPv6]
@@ -43,33 +43,46 @@ func TestTooBig(t *testing.T) {
 				{"inside to external", b.b, inside, 1, "fwd scion-out"},
 			}
 			for _, d := range ways {
-				t.Run(d.name, func(t *testing.T) { b.answered(t, d) })
+				t.Run(d.name+" in fragments", func(t *testing.T) { b.fragmented(t, d) })
 			}
+			if n := b.outcome(t, "answered") + b.outcome(t, "dropped"); n != 0 {
+				t.Errorf("%v packets were not sent", n)
+			}
+			b.doctor(t, "warn", "sent in IP fragments")
 			wait(t, "the log to report packets that were too big", func() bool {
 				return strings.Contains(b.process.out.String(), "Packets too big for a link")
 			})
-			// The way to a is the small one now. Doctor ends with status 1, since not even QUIC fits.
-			advice, _ := b.lab.Run(t.Context(), "rut", program(), "doctor", "-c", b.config)
-			if want := fmt.Sprintf("link 1: its mtu is %d in topology.json, and the way to %s takes packets of %d bytes", 1500-b.overhead,
-				b.as.Links[0].Remote.Addr(), smallMTU-b.overhead); !strings.Contains(string(advice), want) {
-				t.Errorf("doctor does not say %q:\n%s", want, advice)
-			}
-			before := b.outcome(t, "answered")
+			before := b.outcome(t, "fragmented")
 			config, err := os.ReadFile(b.config)
 			check(t, err)
-			check(t, os.WriteFile(b.config, append(config, "too_big = 'fragment'\n"...), 0o644))
+			check(t, os.WriteFile(b.config, append(config, "too_big = 'answer'\n"...), 0o644))
 			out := culvert(t, b.lab, "rut", "reload")
 			if !strings.Contains(out, "too_big") {
 				t.Errorf("reload says %q, and nothing of too_big", out)
 			}
 			for _, d := range ways {
-				t.Run(d.name+" in fragments", func(t *testing.T) { b.fragmented(t, d) })
+				t.Run(d.name, func(t *testing.T) { b.answered(t, d) })
 			}
-			if after := b.outcome(t, "answered"); after != before {
-				t.Errorf("%v packets answered, and %v after the reload", before, after)
+			if after := b.outcome(t, "fragmented"); after != before {
+				t.Errorf("%v packets sent in fragments, and %v after the reload", before, after)
 			}
+			b.doctor(t, "FAIL", "those of the control services too")
 		})
 	}
+}
+
+// doctor wants doctor to say that the way to a, which is the small one after the last direction, takes shorter packets than the topology says.
+func (b *tooBig) doctor(t *testing.T, status, outcome string) {
+	t.Helper()
+	advice, _ := b.lab.Run(t.Context(), "rut", program(), "doctor", "-c", b.config) // the status is 1 if anything fails
+	want := fmt.Sprintf("link 1: its mtu is %d in topology.json, and the way to %s takes packets of %d bytes", 1500-b.overhead,
+		b.as.Links[0].Remote.Addr(), smallMTU-b.overhead)
+	for line := range strings.Lines(string(advice)) {
+		if strings.Contains(line, want) && strings.Contains(line, status) && strings.Contains(line, outcome) {
+			return
+		}
+	}
+	t.Errorf("doctor has no %s of %q with %q:\n%s", status, want, outcome, advice)
 }
 
 // tooBig is a lab with a router between a and b.

@@ -4,7 +4,9 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"culvert/internal/datapath"
@@ -106,12 +108,21 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// tooBigForPing has the link between AS 2 and AS 3 take shorter packets than the topology says. The end host that sends longer ones is told
-// by the router of AS 2, and shorter ones still arrive.
+// tooBigForPing has the link between AS 2 and AS 3 take shorter packets than the topology says. Longer ones still arrive. With
+// too_big = "answer" the end host that sends longer ones is told by the router of AS 2, and shorter ones still arrive.
 func tooBigForPing(t *testing.T, l *lab.Lab, host string) {
 	t.Helper()
-	_, err := l.Run(t.Context(), "as2", "ip", "link", "set", "to-as3", "mtu", "1500")
+	for ns, name := range map[string]string{"as2": "to-as3", "as3": "to-as2"} {
+		_, err := l.Run(t.Context(), ns, "ip", "link", "set", name, "mtu", "1500")
+		check(t, err)
+	}
+	ping(t, l, "as1h", host, pingSize)
+	config := nodeConfig(t, l, "as2")
+	text, err := os.ReadFile(config)
 	check(t, err)
+	check(t, os.WriteFile(config, append(text, "too_big = 'answer'\n"...), 0o644))
+	check(t, l.StopRouter("as2", syscall.SIGTERM))
+	start(t, l, "as2", program(), "run", "-c", config)
 	var out []byte
 	wait(t, "scion ping to be told that its packets are too big", func() bool {
 		// It fails, because there is no reply.
@@ -122,4 +133,31 @@ func tooBigForPing(t *testing.T, l *lab.Lab, host string) {
 		t.Logf("%s", out)
 	}
 	ping(t, l, "as1h", host, 1000)
+}
+
+// TestSmallLinks has links that take shorter packets than QUIC's first ones, with culvert everywhere. As with the reference, beacons pass by
+// default, without which there would be no path, and so do packets that are too big.
+func TestSmallLinks(t *testing.T) {
+	all := map[string]lab.Router{"as1": lab.Culvert, "as2": lab.Culvert, "as3": lab.Culvert}
+	l := up(t, "scion3", lab.Options{Name: "small", MTU: smallMTU, Routers: all})
+	ping(t, l, "as1", "1-ff00:0:3,127.0.0.1", 1400)
+	for _, as := range []string{"as1", "as3"} {
+		a, err := l.AS(as)
+		check(t, err)
+		series, err := scrape(l, as, a.RouterAPI.String(), "culvert_scion_too_big_packets_total")
+		check(t, err)
+		if text := strings.Join(series, "\n"); !hasCounted(text, "fragmented") || hasCounted(text, "answered") || hasCounted(text, "dropped") {
+			t.Errorf("packets too big for a link of %s are not all sent in fragments:\n%s", as, text)
+		}
+	}
+}
+
+// hasCounted tells whether packets that were too big had an outcome, by the lines of their metric.
+func hasCounted(series, outcome string) bool {
+	for line := range strings.Lines(series) {
+		if strings.Contains(line, `outcome="`+outcome+`"`) && !strings.HasSuffix(strings.TrimSpace(line), " 0") {
+			return true
+		}
+	}
+	return false
 }

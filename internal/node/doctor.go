@@ -90,7 +90,7 @@ func DoctorOptions(path string, o *doctor.Options) error {
 	o.Remote = append(o.Remote, remote...)
 	o.Sockets = r.Sockets()
 	o.Server = scion.ServerPID(r.ID())
-	for _, l := range scion.ShortLinks(r, table.TooBig == scion.TooBigFragment) {
+	for _, l := range scion.ShortLinks(r, table.Fragment()) {
 		o.Short = append(o.Short, doctor.ShortLink(l))
 	}
 	if !table.Loose() {

@@ -59,7 +59,7 @@ var stages = []Stage{
 		{"PUNT_SCION_NEXT_HOP", "punt", "scion-next-hop", "no neighbor is known for the link that it has to leave by"},
 		{"PUNT_SCION_HOST_UNKNOWN", "punt", "scion-host-unknown", "to an end host that has not been found yet"},
 		{"PUNT_SCION_HOST_KERNEL", "punt", "scion-host-kernel", "to an end host that only the kernel reaches: this host, or one behind an interface that the fast path is not attached to"},
-		{"PUNT_SCION_MTU", "punt", "scion-mtu", "larger than the way out takes: the slow path answers with packet too big"},
+		{"PUNT_SCION_MTU", "punt", "scion-mtu", "larger than the way out takes: the slow path sends it in IP fragments, or answers with packet too big"},
 		{"PUNT_SCION_BUFFERS", "punt", "scion-buffers", "in several buffers, and the interface that it has to leave by takes frames of one"},
 		{"PUNT_SCION_CHECKSUM", "punt", "scion-checksum", "from IPv4 without UDP checksum to IPv6, which wants one"},
 		{"DROP_SCION_PATH", "drop", "scion-path", "the path header contradicts itself"},

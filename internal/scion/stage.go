@@ -71,7 +71,7 @@ func newPlan(file Table) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Datapath.BFDMinTTL, r.fragment = uint8(file.BFDMinTTL), file.TooBig == TooBigFragment
+	r.Datapath.BFDMinTTL, r.fragment = uint8(file.BFDMinTTL), file.Fragment()
 	return &plan{router: r, file: file}, nil
 }
 

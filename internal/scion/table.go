@@ -22,7 +22,7 @@ type Table struct {
 	LinkInterfaces string `toml:"link_interfaces"`
 	// BFDMinTTL is the lowest TTL or hop limit that BFD packets are accepted with. 0, the default, accepts any.
 	BFDMinTTL int `toml:"bfd_min_ttl"`
-	// TooBig is TooBigAnswer, the default, or TooBigFragment.
+	// TooBig is TooBigFragment, the default, or TooBigAnswer.
 	TooBig string `toml:"too_big"`
 	// Key has the AS's master keys with the times at which they are valid. Without any the router has master0.key of its own
 	// configuration directory.
@@ -48,6 +48,9 @@ const (
 
 // Loose tells whether datagrams of links are accepted by any interface.
 func (s *Table) Loose() bool { return s.LinkInterfaces == LinksLoose }
+
+// Fragment tells whether packets that are too big for the way out are sent in IP fragments: by default, also without a table.
+func (s *Table) Fragment() bool { return s.TooBig != TooBigAnswer }
 
 // NamedIn implements config.Namer.
 func (s *Table) NamedIn() string { return s.Config }
@@ -75,10 +78,10 @@ func (s *Table) Check(in config.Position) error {
 	}
 	switch s.TooBig {
 	case "":
-		s.TooBig = TooBigAnswer
+		s.TooBig = TooBigFragment
 	case TooBigAnswer, TooBigFragment:
 	default:
-		errs.Add(in.Locate("too_big", fmt.Errorf("scion.too_big = %q: use %q or %q", s.TooBig, TooBigAnswer, TooBigFragment)))
+		errs.Add(in.Locate("too_big", fmt.Errorf("scion.too_big = %q: use %q or %q", s.TooBig, TooBigFragment, TooBigAnswer)))
 	}
 	if s.BFDMinTTL < 0 || s.BFDMinTTL > 255 {
 		errs.Add(in.Locate("bfd_min_ttl", fmt.Errorf("scion.bfd_min_ttl = %d: use 1 to 255, or 0 for any", s.BFDMinTTL)))

@@ -212,6 +212,7 @@ func (p *Part) Limits() map[bpfobj.PipelineReason]uint64 {
 		bpfobj.PipelineReasonPUNT_SCION_BFD:          datapath.TrafficRate,
 		bpfobj.PipelineReasonPUNT_SCION_NEXT_HOP:     datapath.TrafficRate,
 		bpfobj.PipelineReasonPUNT_SCION_HOST_KERNEL:  datapath.TrafficRate,
+		bpfobj.PipelineReasonPUNT_SCION_MTU:          datapath.TrafficRate, // answers have a limit of their own
 		bpfobj.PipelineReasonPUNT_SCION_BUFFERS:      datapath.TrafficRate,
 		bpfobj.PipelineReasonPUNT_SCION_CHECKSUM:     datapath.TrafficRate,
 		bpfobj.PipelineReasonPUNT_SCION_HOST_UNKNOWN: unknownRate,

@@ -231,7 +231,7 @@ func (w *walk) send(reason, text string, nh scionplane.NextHop, six bool) {
 	}
 	switch {
 	case w.length+outer > int(nh.MTU):
-		w.punt("scion-mtu", fmt.Sprintf("larger than the MTU of the next hop, with %d bytes: answered with packet too big, else would be sent %s", w.length+outer, text))
+		w.punt("scion-mtu", fmt.Sprintf("larger than the MTU of the next hop, with %d bytes: in IP fragments, or answered with packet too big; else would be sent %s", w.length+outer, text))
 	case six && w.packet.Checksum == 0:
 		w.punt("scion-checksum", "from IPv4 without UDP checksum to IPv6, which wants one: would be sent "+text)
 	default:
