@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,9 +63,43 @@ func differ(kernel, fast *outcome, spread bool) string {
 	}
 	a, b := answers(kernel, spread), answers(fast, spread)
 	if !slices.Equal(a, b) {
-		return fmt.Sprintf("answered by %v and %v", a, b)
+		return fmt.Sprintf("%s %v and %v", otherAnswers, a, b)
 	}
 	return ""
+}
+
+// otherAnswers is how differ describes different answers.
+const otherAnswers = "answered by"
+
+// answeredOtherwise sends packets to which the twins gave different answers again, after a pause, and returns how many are answered
+// differently still. The kernel answers only so many unreachable destinations of a source: five at once and one a second after them
+// (ip_error), so that a twin that took longer, on a machine with other work, has answered more of them.
+func answeredOtherwise(c *judge, fast *twin, unsure []*packet, spread bool) (faults int) {
+	c.t.Helper()
+	const rounds, pause = 3, 6 * time.Second // until a source may get five again
+	for round := range rounds {
+		if len(unsure) == 0 {
+			return 0
+		}
+		time.Sleep(pause)
+		var left []*packet
+		for _, p := range unsure {
+			one := []*packet{p}
+			want := c.sendToKernel(one)[p.id]
+			fast.wire.put(p.port, p.frame)
+			got, _ := attribute(one, fast.settled())
+			what := differ(want, got[p.id], spread)
+			if what == "" {
+				continue
+			}
+			left = append(left, p)
+			if round == rounds-1 {
+				c.t.Error(complaint{what: what, packet: p, kernel: want}, "\n  got", got[p.id])
+			}
+		}
+		unsure = left
+	}
+	return len(unsure)
 }
 
 // answers returns the answers by port and content. It leaves out redirects, whose rate the kernel limits by time. With spread it also leaves
@@ -119,6 +154,7 @@ func live(t *testing.T, workers ...int) map[string]uint64 {
 	v.startControlPlane(route.Options{})
 	c := newJudge(t, kernel, g)
 	faults, redirected := 0, 0
+	var unsure []*packet // the twins gave other answers to them
 	for _, k := range slices.Concat(kinds4, kinds6) {
 		batch := g.batch(k, 100)
 		want, sent := c.sendToKernel(batch), v.verdicts(-1)
@@ -137,7 +173,12 @@ func live(t *testing.T, workers ...int) map[string]uint64 {
 			if len(got[p.id].forwards) > 0 {
 				redirected++
 			}
-			if what := differ(want[p.id], got[p.id], workers != nil); what != "" {
+			what := differ(want[p.id], got[p.id], workers != nil)
+			if strings.HasPrefix(what, otherAnswers) {
+				unsure = append(unsure, p)
+				continue
+			}
+			if what != "" {
 				if faults++; faults < 20 {
 					t.Error(complaint{what: what, packet: p, kernel: want[p.id]}, "\n  got", got[p.id])
 				}
@@ -146,6 +187,7 @@ func live(t *testing.T, workers ...int) map[string]uint64 {
 	}
 	reasons := v.reasons()
 	t.Logf("%d packets came out, %v", redirected, reasons)
+	faults += answeredOtherwise(c, fast, unsure, workers != nil)
 	if faults > 0 {
 		t.Errorf("%d packets were treated differently", faults)
 	}
