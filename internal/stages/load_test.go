@@ -93,7 +93,7 @@ func TestErrorPositions(t *testing.T) {
 		{"TTL too large", "[scion]\nconfig = \"x\"\nbfd_min_ttl = 256\n", ":3:15: scion.bfd_min_ttl = 256: use 1 to 255"},
 		{"unknown table", "[scion]\nconfig = \"x\"\n[warp]\n", "unknown key \"warp\""},
 		{"unknown mode", "mode = \"offload\"\n[scion]\nconfig = \"x\"\n", "mode = \"offload\": use"},
-		{"neither answer nor fragment", "[scion]\nconfig = \"x\"\ntoo_big = \"drop\"\n", "scion.too_big = \"drop\": use \"answer\" or \"fragment\""},
+		{"neither answer nor fragment", "[scion]\nconfig = \"x\"\ntoo_big = \"drop\"\n", "scion.too_big = \"drop\": use \"fragment\" or \"answer\""},
 		{"neither strict nor loose", "[scion]\nconfig = \"x\"\nlink_interfaces = \"any\"\n", "scion.link_interfaces = \"any\": use"},
 		{"word without quotes in a list", "interfaces = [eth1, 'eth2']\n[route]\n", ":1:15: eth1 is not quoted: write \"eth1\""},
 		{"word without quotes", "interfaces = ['a']\n[lb]\n[[lb.vip]]\naddress = 192.0.2.1:80\n", ":4:16: 192.0.2.1:80 is not quoted: write \"192.0.2.1:80\""},
