@@ -26,6 +26,17 @@ func nodeConfig(t *testing.T, l *lab.Lab, ns string) string {
 // floodPackets is a multiple neither of the number of flows nor of a batch of the kernel.
 const floodPackets = 200_003
 
+// inside is the interface ID of the AS's own network, as in SCION's paths.
+const inside = 0
+
+// unfoundHost is how packets to a host are counted for which the kernel has no neighbor. The kernel's neighbor table is one for all network
+// namespaces. While it grows, which another test may cause, entries are for a moment in neither the old nor the new one for readers
+// (neigh_hash_grow), even permanent ones. That lasts for microseconds, so mostUnfound bounds it.
+const (
+	unfoundHost = "punt scion-host-unknown"
+	mostUnfound = floodPackets / 10_000
+)
+
 // TestFlood sends packets of each direction as fast as the kernel can, through a router that is attached and has no process.
 // Every packet must be accounted for.
 func TestFlood(t *testing.T) {
@@ -40,7 +51,6 @@ func TestFlood(t *testing.T) {
 				rutA: end(t, l, "rut", "to-a"), rutB: end(t, l, "rut", "to-b"),
 			}
 			f.toB, f.toA = "to-a", "to-b"
-			const inside = 0
 			for _, d := range []direction{
 				{"external to external", f.a, 1, 2, "fwd scion-br-transit"},
 				{"external to sibling", f.a, 1, 3, "fwd scion-in-transit"},
@@ -98,11 +108,17 @@ func (f *flood) run(t *testing.T, d direction) {
 	lost := moved.lost()
 	// The kernel's own packets, such as neighbor discovery, are counted too, and losses in a full queue.
 	maps.DeleteFunc(moved, func(k string, _ uint64) bool { return k == "pass other" || k == "lost transmit" })
-	if want := (tally{d.reason: arrived}); !maps.Equal(moved, want) {
+	unfound := moved[unfoundHost]
+	if d.egress == inside && unfound <= mostUnfound {
+		delete(moved, unfoundHost)
+	} else {
+		unfound = 0
+	}
+	if want := (tally{d.reason: arrived - unfound}); !maps.Equal(moved, want) {
 		t.Errorf("counters moved by %v, want %v of %d sent", moved, want, n.Packets)
 	}
-	if seen.Packets+lost != arrived {
-		t.Errorf("the sink received %d of %d, counted losses %d", seen.Packets, arrived, lost)
+	if seen.Packets+lost+unfound != arrived {
+		t.Errorf("the sink received %d of %d, counted losses %d, hosts not found %d", seen.Packets, arrived, lost, unfound)
 	}
 	if seen.Packets == 0 {
 		t.Errorf("the sink received none of %d", arrived)
