@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CGO_ENABLED=0
-readonly kernels=${KERNELS:-6.1,6.12} run=${RUN:-^Test(Drivers|Faults)$}
+readonly kernels=${KERNELS:-6.1,6.12} run=${RUN:-^Test(CardsComeBack|Drivers|Faults)$}
 # Two cards of each kind: packets go from the one to the other.
 readonly wires=('virtio_net' 'virtio_net' 'virtio_net*4' 'virtio_net*4' 'vmxnet3' 'vmxnet3' 'e1000e' 'e1000e')
 

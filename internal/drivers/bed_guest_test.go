@@ -61,28 +61,21 @@ func newBed(t *testing.T) *bed {
 		if w.Queues > 1 {
 			p.driver = fmt.Sprintf("%s*%d", w.Near, w.Queues)
 		}
-		b.take(t, p, cards.Near(n))
-		b.there.Take(t, linkOf(t, cards.Far(n)).Attrs().Name)
+		lend(t, b.here, p.mac, p.name)
+		lend(t, b.there, cards.Far(n), p.name)
 		b.there.Must(t, func() (err error) {
-			l := linkOf(t, cards.Far(n))
-			p.far, err = openFar(l)
+			l, err := netlink.LinkByName(p.name)
+			if err == nil {
+				p.far, err = openFar(l)
+			}
 			return err
 		})
 		b.add(t, p)
 	}
 	b.addTap(t, len(b.ports)+20)
 	b.addTap(t, len(b.ports)+20)
+	t.Cleanup(func() { _, _ = b.culvert("detach", "--all") }) // a test that fails may leave it attached
 	return b
-}
-
-// take takes the card with a link address into this namespace, under the port's name.
-func (b *bed) take(t *testing.T, p *port, mac net.HardwareAddr) {
-	t.Helper()
-	l := linkOf(t, mac)
-	if err := errors.Join(netlink.LinkSetDown(l), netlink.LinkSetName(l, p.name)); err != nil {
-		t.Fatal(err)
-	}
-	b.here.Take(t, p.name)
 }
 
 // add gives a port of this namespace addresses, a neighbor and routes, and collects what comes out of it.

@@ -7,8 +7,8 @@ package drivers
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -92,23 +92,10 @@ func (b *bed) card(t *testing.T, wire int) string {
 	t.Helper()
 	b.wires++
 	name := fmt.Sprintf("w%d", b.wires)
-	near, far := linkOf(t, cards.Near(wire)), linkOf(t, cards.Far(wire))
-	for space, l := range map[*testbed.Namespace]netlink.Link{b.here: near, b.there: far} {
-		if err := netlink.LinkSetDown(l); err != nil {
-			t.Fatal(err)
-		}
-		space.Take(t, l.Attrs().Name)
-		space.Must(t, func() error {
-			if err := renameTo(l.Attrs().Name, name); err != nil {
-				return err
-			}
-			// The emulated cards have no speed, and 802.3ad takes only members with one.
-			out, err := exec.Command("ethtool", "-s", name, "speed", "1000", "duplex", "full").CombinedOutput()
-			if err != nil {
-				return fmt.Errorf("ethtool: %w: %s", err, out)
-			}
-			return nil
-		})
+	for space, mac := range map[*testbed.Namespace]net.HardwareAddr{b.here: cards.Near(wire), b.there: cards.Far(wire)} {
+		lend(t, space, mac, name)
+		// The emulated cards have no speed, and 802.3ad takes only members with one.
+		space.Must(t, func() error { return ethtool("-s", name, "speed", "1000", "duplex", "full") })
 	}
 	return name
 }
@@ -129,6 +116,7 @@ func (b *bed) addBond(t *testing.T, driver string, number int, wires []string) *
 	p.bond = &bonded{near: bondEnd{b.here, p.name, wires}, far: bondEnd{b.there, p.name, wires}}
 	for _, end := range []bondEnd{p.bond.near, p.bond.far} {
 		end.space.Must(t, func() error { return end.make(bondModes[word]) })
+		t.Cleanup(func() { end.drop(t) })
 	}
 	p.bond.far.space.Must(t, func() (err error) {
 		l, err := netlink.LinkByName(p.name)
@@ -140,8 +128,8 @@ func (b *bed) addBond(t *testing.T, driver string, number int, wires []string) *
 		}
 		for _, wire := range wires {
 			// A veth takes redirected frames only while its peer uses NAPI.
-			if out, err := exec.Command("ethtool", "-K", wire, "gro", "on").CombinedOutput(); err != nil {
-				return fmt.Errorf("ethtool: %w: %s", err, out)
+			if err := ethtool("-K", wire, "gro", "on"); err != nil {
+				return err
 			}
 			s, err := openSocket(wire)
 			if err != nil {
@@ -184,6 +172,19 @@ func (e bondEnd) make(mode netlink.BondMode) error {
 		}
 	}
 	return netlink.LinkSetUp(bond)
+}
+
+// drop deletes the bond, which gives its members their link addresses back.
+func (e bondEnd) drop(t *testing.T) {
+	if err := e.space.Do(func() error {
+		l, err := netlink.LinkByName(e.name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	}); err != nil {
+		t.Errorf("delete %s: %v", e.name, err)
+	}
 }
 
 // join makes a device a member. The calling thread is in the bond's namespace.

@@ -101,7 +101,7 @@ func (m *trial) replug(p *port) {
 		if err := os.WriteFile("/sys/bus/pci/rescan", []byte("1"), 0); err != nil {
 			m.Fatal(err)
 		}
-		m.bed.take(m.T, p, cards.Near(p.number-1))
+		take(m.T, m.here, cards.Near(p.number-1), p.name)
 	}
 	m.here.Must(m.T, p.configure)
 }

@@ -81,7 +81,7 @@ func Test(ctx context.Context, o TestOptions) error {
 			Files:    files,
 			Wires:    wires,
 			Memory:   3072,
-			Limit:    time.Duration(len(commands)) * 30 * time.Minute, // long enough for a busy machine
+			Limit:    time.Duration(len(commands)) * time.Hour, // long enough for a busy machine
 			Progress: o.Progress,
 			Output:   o.Output,
 		}
