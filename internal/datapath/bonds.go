@@ -5,7 +5,11 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+
+	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/host/netdev"
@@ -14,8 +18,11 @@ import (
 /*
 The kernel runs the program of a bond on its members, and packets come in by the index of a member. So the map of interfaces has an
 entry for each member that leads to the entry of the bond. Members come and go, and the bond changes which of them it uses: a
-process that serves the instance follows that. Packets of a member without an entry go to the kernel.
+process that serves the instance follows that (FollowBonds). Packets of a member without an entry go to the kernel.
 */
+
+// bondOf is netdev.BondOf, but for tests on kernels without bonds.
+var bondOf = netdev.BondOf
 
 // setMembers makes the entries of the members of bonds, by their indexes, those that the kernel has now. It removes those of members that
 // this process has written before and that have left these bonds. The caller holds i.mu unless no other goroutine has the instance.
@@ -44,7 +51,8 @@ func (i *Instance) setMembers(bonds []*netdev.Bond) error {
 			want[index] = bpfobj.PipelinePort{}
 		}
 	}
-	for index, entry := range want {
+	for _, index := range slices.Sorted(maps.Keys(want)) {
+		entry := want[index]
 		var now bpfobj.PipelinePort
 		if err := ports.Lookup(uint32(index), &now); err != nil {
 			errs = append(errs, fmt.Errorf("reading interface %d: %w", index, err))
@@ -69,30 +77,45 @@ func (i *Instance) setMembers(bonds []*netdev.Bond) error {
 // Bonds returns those of the configured interfaces that are bonds, by their configured names, with their members as they are now. It
 // is empty if the instance is in another network namespace than the calling thread.
 func (i *Instance) Bonds() map[string]*netdev.Bond {
-	all := make(map[string]*netdev.Bond)
-	if !i.Here() {
-		return all
-	}
-	for name, index := range i.PortIndexes() {
-		if b, err := netdev.BondOf(index); err == nil && b != nil {
-			all[name] = b
-		}
-	}
+	all, _ := i.readBonds()
 	return all
 }
 
-// FollowBonds writes which members the bonds of the instance have now, and which of them they use. It returns what Bonds returns.
+// readBonds is Bonds, with the errors of those that could not be read.
+func (i *Instance) readBonds() (map[string]*netdev.Bond, error) {
+	all := make(map[string]*netdev.Bond)
+	if !i.Here() {
+		return all, nil
+	}
+	var errs []error
+	indexes := i.PortIndexes()
+	for _, name := range slices.Sorted(maps.Keys(indexes)) {
+		b, err := bondOf(indexes[name])
+		var gone netlink.LinkNotFoundError
+		switch {
+		case errors.As(err, &gone), errors.Is(err, netlink.ErrDumpInterrupted): // the next look finds out what has changed
+		case err != nil:
+			errs = append(errs, fmt.Errorf("reading interface %s: %w", name, err))
+		case b != nil:
+			all[name] = b
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// FollowBonds writes which members the bonds of the instance have now, and which of them they use. It returns what Bonds returns. An error
+// for one member leaves the others to be written, and its text is the same as long as nothing changes.
 func (i *Instance) FollowBonds() (map[string]*netdev.Bond, error) {
-	bonds := i.Bonds()
+	bonds, err := i.readBonds()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var all []*netdev.Bond
-	for _, b := range bonds {
-		if _, carries := i.Port(b.Index); carries {
-			all = append(all, b)
+	for _, name := range slices.Sorted(maps.Keys(bonds)) {
+		if _, carries := i.Port(bonds[name].Index); carries {
+			all = append(all, bonds[name])
 		}
 	}
-	return bonds, i.setMembers(all)
+	return bonds, errors.Join(err, i.setMembers(all))
 }
 
 // KnowsMember tells whether the programs treat what comes in by a member of a bond as the bond does now. It is false for a member that has

@@ -3,8 +3,11 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -34,7 +37,7 @@ func (i *Instance) fillPorts(ports []*net.Interface) error {
 
 // fillMembers writes the entries of the members of an interface that is a bond.
 func (i *Instance) fillMembers(p *net.Interface) error {
-	b, err := netdev.BondOf(p.Index)
+	b, err := bondOf(p.Index)
 	if err != nil {
 		return fmt.Errorf("reading interface %s: %w", p.Name, err)
 	}
@@ -120,27 +123,31 @@ func (i *Instance) describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
 	}
 }
 
-// refreshPorts writes anew the interfaces whose MAC address, driver features or members have changed.
+// refreshPorts writes anew the interfaces whose MAC address or driver features have changed. An error for one of them leaves the others to
+// be written. The text of the error is the same as long as nothing changes.
 func (i *Instance) refreshPorts() error {
-	for name, index := range i.PortIndexes() {
-		p, err := net.InterfaceByIndex(index)
-		if err != nil {
-			continue // deleted; its counters stay
-		}
-		var old bpfobj.PipelinePort
-		if err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(p.Index), &old); err != nil || old.Slot == 0 {
-			continue // another interface has the name now
-		}
-		if err := i.fillMembers(p); err != nil {
-			return err
-		}
-		raw := old
-		if i.describePort(&raw, p); raw == old {
-			continue
-		}
-		if err := i.maps[bpfobj.PipelineMapPorts].Put(uint32(p.Index), raw); err != nil {
-			return fmt.Errorf("writing interface %s: %w", name, err)
+	var errs []error
+	indexes := i.PortIndexes()
+	for _, name := range slices.Sorted(maps.Keys(indexes)) {
+		if err := i.refreshPort(indexes[name]); err != nil {
+			errs = append(errs, fmt.Errorf("writing interface %s: %w", name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+func (i *Instance) refreshPort(index int) error {
+	p, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return nil // deleted; its counters stay
+	}
+	old, carries := i.Port(index)
+	if !carries {
+		return nil // another interface has the name now
+	}
+	raw := old
+	if i.describePort(&raw, p); raw == old {
+		return nil
+	}
+	return i.maps[bpfobj.PipelineMapPorts].Put(uint32(index), raw)
 }

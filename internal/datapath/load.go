@@ -154,7 +154,8 @@ func taiOffset() uint64 {
 }
 
 // Refresh updates what the programs know of the host: the offset of CLOCK_TAI from UTC, MAC addresses and indexes of
-// interfaces, and whether frames can be redirected to them. It calls the Refreshers among the parts.
+// interfaces, and whether frames can be redirected to them. It calls the Refreshers among the parts. FollowBonds does the same for members
+// of bonds.
 func (i *Instance) Refresh() error {
 	if i.taiOffset != nil { // loaded by this process
 		if err := i.taiOffset.Set(taiOffset()); err != nil {

@@ -29,6 +29,9 @@ func (i *Instance) swap(old *Instance, ports []*net.Interface, begin func(*Insta
 	if err == nil {
 		err = i.describeAttached()
 	}
+	if err == nil {
+		_, err = i.FollowBonds() // members may have joined since they were written
+	}
 	if err == nil && begin != nil {
 		i.editing, i.beginning = true, i
 		err = begin(i)

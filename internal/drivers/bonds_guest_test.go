@@ -20,7 +20,7 @@ func TestBonds(t *testing.T) {
 		name string
 		run  func(*testing.T, *bed)
 	}{
-		{"rows", bondStages}, {"spreads", bondSpreads}, {"standby", bondStandby}, {"lacp", bondLACP}, {"followed", bondFollowed},
+		{"rows", bondStages}, {"spreads", bondSpreads}, {"standby", bondStandby}, {"room", bondRoom}, {"lacp", bondLACP}, {"followed", bondFollowed},
 		{"lost", bondMemberLost}, {"changes", bondChangesDuringAttach}, {"refused", bondRefused},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, b) })

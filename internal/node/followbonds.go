@@ -4,7 +4,6 @@ package node
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"culvert/internal/host/netdev"
@@ -13,9 +12,7 @@ import (
 // followBonds keeps the data plane in step with the members of bonds, and logs what changes about them.
 func (f *follower) followBonds() {
 	bonds, err := f.inst.FollowBonds()
-	if err != nil {
-		f.logOnce(slog.LevelError, "", "the members of bonds could not be followed", "err", err)
-	}
+	f.logUnfollowed(err)
 	for name, b := range bonds {
 		before, known := f.bonds[name]
 		now := make(map[string]string)
@@ -36,6 +33,19 @@ func (f *follower) followBonds() {
 		}
 		f.bonds[name] = now
 		f.logBond(name, b, live)
+	}
+}
+
+// logUnfollowed logs when members of bonds cannot be followed, and the end of that.
+func (f *follower) logUnfollowed(err error) {
+	const key = "bonds and members" // no interface has a name with spaces
+	switch {
+	case err != nil && f.logged[key] != err.Error():
+		f.logged[key] = err.Error()
+		f.log.Error("the members of bonds could not be followed", "err", err)
+	case err == nil && f.logged[key] != "":
+		delete(f.logged, key)
+		f.log.Info("all members of bonds are followed")
 	}
 }
 
