@@ -37,21 +37,45 @@ func SetLink(wire int, plugged bool) error {
 	return command(fmt.Sprintf("set_link n%d %s", wire, state))
 }
 
-// command gives the monitor a command that answers nothing, and returns what it answers as an error.
+// command gives the monitor a command that answers nothing and may be given twice. It returns what the monitor answers as an error.
 func command(text string) error {
-	fd, err := unix.Open(monitorPort, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	answer, err := settled(func() (string, error) { return ask(text) })
 	if err != nil {
 		return fmt.Errorf("the emulator's monitor: %w", err)
+	}
+	if answer != "" {
+		return fmt.Errorf("the emulator's monitor: %s: %s", text, answer)
+	}
+	return nil
+}
+
+// settled asks again while the monitor does not know the command. Until the port is opened for the first time, and for a moment after that,
+// the kernel repeats what the monitor writes: the monitor's prompt may be in front of the first command.
+func settled(ask func() (answer string, err error)) (answer string, err error) {
+	for range 5 {
+		answer, err = ask()
+		if err != nil || !strings.Contains(answer, "unknown command") {
+			break
+		}
+	}
+	return answer, err
+}
+
+// ask gives the monitor a command, and returns its answer.
+func ask(text string) (answer string, err error) {
+	fd, err := unix.Open(monitorPort, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", err
 	}
 	port := os.NewFile(uintptr(fd), monitorPort)
 	defer port.Close()
 	raw := unix.Termios{Cflag: unix.CS8 | unix.CREAD | unix.CLOCAL | unix.B115200}
 	raw.Cc[unix.VMIN] = 1
 	if err := unix.IoctlSetTermios(fd, unix.TCSETSF, &raw); err != nil {
-		return fmt.Errorf("the emulator's monitor: %w", err)
+		return "", err
 	}
 	if _, err := port.WriteString(text + "\n"); err != nil {
-		return fmt.Errorf("the emulator's monitor: %w", err)
+		return "", err
 	}
 	var got []byte
 	buffer := make([]byte, 4096)
@@ -59,13 +83,10 @@ func command(text string) error {
 		n, _ := unix.Read(fd, buffer)
 		got = append(got, buffer[:max(n, 0)]...)
 		if answer, done := answerOf(string(got)); done {
-			if answer != "" {
-				return fmt.Errorf("the emulator's monitor: %s: %s", text, answer)
-			}
-			return nil
+			return answer, nil
 		}
 	}
-	return fmt.Errorf("the emulator's monitor does not answer to %q: %q", text, got)
+	return "", fmt.Errorf("no answer to %q: %q", text, got)
 }
 
 // answerOf returns the monitor's answer in what it has written: it repeats the command after each character, and clears the rest of
