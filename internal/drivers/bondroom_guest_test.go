@@ -22,6 +22,9 @@ const beyondRoom = 1 << 20
 func bondRoom(t *testing.T, b *bed) {
 	in, out := b.pair(t, "veth/backup")
 	m := &trial{T: t, bed: b, driver: in.driver, in: in, out: out, mode: "native"}
+	for _, port := range []*port{in, out} {
+		port.prefer(t, port.bond.near.members[0]) // the ends may use different members
+	}
 	m.ready(in, out)
 	p, end := m.serve()
 	defer end()
