@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster has what the machines of a fleet share: the layout of the keys in etcd and the records in them. Packages below it
+// connect to etcd, serve it, and keep a node in step with it; culvert/internal/fleet has what an operator does.
+//
+// All keys of a cluster begin with /culvert/NAME/:
+//
+//	current                        Current: which revision nodes run, and the rollout that is under way
+//	config/REV/all                 a TOML document for all nodes, as an operator wrote it
+//	config/REV/role/ROLE           one for the nodes of a role
+//	config/REV/node/NODE           one for a node
+//	revision/REV                   Revision: who wrote it, when and why; written last, so that a revision with it is whole
+//	urgent/ID                      Urgent: a change that goes before all revisions; under a lease if it is for a time
+//	node/NODE                      State of a node, under its lease
+//	maintain/NODE                  Maintain: a node that is to withdraw, until the key is deleted
+//	lock/...                       the lock of a rollout, under the lease of the operator's process
+//	audit/TIME-ID                  Audit: who did what
+//	set/NAME                       SetManifest: the chunks of a set
+//	chunk/HASH                     entries of sets, a chunk named by the SHA-256 of its content
+//
+// REV is a number with 16 digits. A revision never changes after its key revision/REV was written.
+package cluster
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Root is in front of the keys of all clusters.
+const Root = "/culvert/"
+
+// Keys are the keys of a cluster.
+type Keys struct{ prefix string }
+
+// KeysOf returns the keys of the cluster of a name.
+func KeysOf(cluster string) Keys { return Keys{Root + cluster + "/"} }
+
+// Prefix is in front of all keys of the cluster.
+func (k Keys) Prefix() string { return k.prefix }
+
+// Current is the key of Current.
+func (k Keys) Current() string { return k.prefix + "current" }
+
+// Documents is in front of the documents of a revision.
+func (k Keys) Documents(revision int64) string {
+	return fmt.Sprintf("%sconfig/%016d/", k.prefix, revision)
+}
+
+// Document is the key of a document of a revision.
+func (k Keys) Document(revision int64, s Scope) string { return k.Documents(revision) + s.String() }
+
+// Configs is in front of the documents of all revisions.
+func (k Keys) Configs() string { return k.prefix + "config/" }
+
+// Revisions is in front of all revisions.
+func (k Keys) Revisions() string { return k.prefix + "revision/" }
+
+// Revision is the key of a revision.
+func (k Keys) Revision(n int64) string { return fmt.Sprintf("%s%016d", k.Revisions(), n) }
+
+// Urgents is in front of the urgent changes.
+func (k Keys) Urgents() string { return k.prefix + "urgent/" }
+
+// Urgent is the key of an urgent change.
+func (k Keys) Urgent(id string) string { return k.Urgents() + id }
+
+// Nodes is in front of the states of nodes.
+func (k Keys) Nodes() string { return k.prefix + "node/" }
+
+// Node is the key of the state of a node.
+func (k Keys) Node(name string) string { return k.Nodes() + name }
+
+// Maintains is in front of the nodes in maintenance.
+func (k Keys) Maintains() string { return k.prefix + "maintain/" }
+
+// Maintain is the key of a node's maintenance.
+func (k Keys) Maintain(node string) string { return k.Maintains() + node }
+
+// Lock is in front of the lock of rollouts.
+func (k Keys) Lock() string { return k.prefix + "lock" }
+
+// Audits is in front of the audit.
+func (k Keys) Audits() string { return k.prefix + "audit/" }
+
+// Sets is in front of the manifests of sets.
+func (k Keys) Sets() string { return k.prefix + "set/" }
+
+// Set is the key of a set's manifest.
+func (k Keys) Set(name string) string { return k.Sets() + name }
+
+// Chunks is in front of the chunks of sets.
+func (k Keys) Chunks() string { return k.prefix + "chunk/" }
+
+// Chunk is the key of a chunk.
+func (k Keys) Chunk(hash string) string { return k.Chunks() + hash }
+
+// Kinds of scopes.
+const (
+	ScopeAll  = "all"
+	ScopeRole = "role"
+	ScopeNode = "node"
+)
+
+// Scope says for which nodes something is.
+type Scope struct {
+	// Kind is one of Scope*.
+	Kind string `json:"kind"`
+	// Name is that of the role or node, "" for all.
+	Name string `json:"name,omitempty"`
+}
+
+// String returns "all", "role/NAME" or "node/NAME", as in keys.
+func (s Scope) String() string {
+	if s.Kind == ScopeAll {
+		return ScopeAll
+	}
+	return s.Kind + "/" + s.Name
+}
+
+// ParseScope reads what String returns.
+func ParseScope(text string) (Scope, error) {
+	kind, name, named := strings.Cut(text, "/")
+	switch {
+	case text == ScopeAll:
+		return Scope{Kind: ScopeAll}, nil
+	case (kind == ScopeRole || kind == ScopeNode) && named && CheckName(name) == nil:
+		return Scope{kind, name}, nil
+	}
+	return Scope{}, fmt.Errorf("%q says for no nodes: write all, role/NAME or node/NAME", text)
+}
+
+// Holds tells whether a node with these roles is meant.
+func (s Scope) Holds(node string, roles []string) bool {
+	switch s.Kind {
+	case ScopeAll:
+		return true
+	case ScopeNode:
+		return s.Name == node
+	}
+	for _, r := range roles {
+		if r == s.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// mostName bounds the length of names, in bytes: they are parts of keys and of certificates' common names (64, RFC 5280).
+const mostName = 60
+
+// CheckName refuses what cannot be the name of a cluster, role or node: letters, digits, '-', '_' and '.', which stand for
+// themselves in keys, files and certificates.
+func CheckName(name string) error {
+	if name == "" || len(name) > mostName {
+		return fmt.Errorf("a name of %d bytes: write 1 to %d letters, digits, -, _ and .", len(name), mostName)
+	}
+	for _, r := range name {
+		if !strings.ContainsRune("-_.", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return fmt.Errorf("%q in the name %q: write letters, digits, -, _ and .", r, name)
+		}
+	}
+	if strings.Trim(name, ".") == "" {
+		return fmt.Errorf("the name %q has dots alone: add a letter", name)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Current says what nodes are to run. One key has all of it, so that a node never sees a part of a change.
+type Current struct {
+	// Revision is the one of all nodes that no rollout has reached, 0 for none: nodes run their own file.
+	Revision int64 `json:"revision"`
+	// Rollout is under way, or has stopped half-way; nil if there is none.
+	Rollout *Rollout `json:"rollout,omitempty"`
+}
+
+// Of returns the revision that a node is to run.
+func (c Current) Of(node string) int64 {
+	if r := c.Rollout; r != nil {
+		for _, name := range r.Nodes {
+			if name == node {
+				return r.To
+			}
+		}
+	}
+	return c.Revision
+}
+
+// Rollout brings a revision to nodes in steps.
+type Rollout struct {
+	// To is the revision.
+	To int64 `json:"to"`
+	// Nodes are those that the steps so far have reached.
+	Nodes []string `json:"nodes"`
+	// Plan are the nodes of each step, in their order.
+	Plan [][]string `json:"plan"`
+	// Step counts the steps so far, from 1.
+	Step int `json:"step"`
+	// Wait is how long the nodes of a step have for reporting that they run To in good health.
+	Wait time.Duration `json:"wait"`
+	// By says who started it.
+	By string `json:"by"`
+}
+
+// Revision is what is known of a revision beside its documents.
+type Revision struct {
+	Number int64 `json:"number"`
+	// Before is the revision that it was made from, 0 for none.
+	Before  int64     `json:"before"`
+	At      time.Time `json:"at"`
+	By      string    `json:"by"`
+	Comment string    `json:"comment,omitempty"`
+	// Documents are the SHA-256 sums of its documents, in hexadecimal, by scope.
+	Documents map[string]string `json:"documents"`
+	// Sets are the manifests' SHA-256 sums of the sets that the documents name, by name.
+	Sets map[string]string `json:"sets,omitempty"`
+}
+
+// Kinds of urgent changes.
+const (
+	// UrgentVerb carries out a verb of culvert/internal/edit.
+	UrgentVerb = "verb"
+)
+
+// Urgent is a change that is in force on each node within a second, and until its key is deleted. apply and rollback do not
+// touch it.
+type Urgent struct {
+	ID string `json:"id"`
+	// Scope says which nodes carry it out.
+	Scope Scope `json:"scope"`
+	// Words are those of the verb (culvert/internal/edit), Request is its request as JSON.
+	Words   string          `json:"words"`
+	Request json.RawMessage `json:"request"`
+	At      time.Time       `json:"at"`
+	// For is how long it lasts, 0 without an end. A node that cannot reach etcd ends it by its own monotonic clock.
+	For time.Duration `json:"for,omitempty"`
+	By  string        `json:"by"`
+}
+
+// Maintain is a node's maintenance.
+type Maintain struct {
+	At      time.Time `json:"at"`
+	By      string    `json:"by"`
+	Comment string    `json:"comment,omitempty"`
+}
+
+// Audit is what somebody did.
+type Audit struct {
+	At time.Time `json:"at"`
+	// By is the operator: USER@HOST, and the common name of the certificate.
+	By string `json:"by"`
+	// Did is the command in words: "apply", "rollback", "filter add", "maintain".
+	Did string `json:"did"`
+	// On says on what: a revision, a node, the request of an urgent change.
+	On string `json:"on,omitempty"`
+	// Outcome is "done", "back" or "failed", and Why says in one line why it is not done.
+	Outcome string `json:"outcome"`
+	Why     string `json:"why,omitempty"`
+}
+
+// SetManifest names the chunks of a set of the filter.
+type SetManifest struct {
+	Name string `json:"name"`
+	// Type is that of the entries: "prefix" or "endpoint".
+	Type    string `json:"type"`
+	Entries int    `json:"entries"`
+	// Chunks are the SHA-256 sums of the chunks in the order of their entries. A chunk ends where a hash of an entry says so, and so a
+	// set with a few other entries shares most chunks.
+	Chunks []string `json:"chunks"`
+}
+
+// Health of a node.
+const (
+	HealthGood = "good"
+	HealthBad  = "bad"
+)
+
+// MostState bounds the size of State in JSON, in bytes. A node leaves out what does not fit, and says so.
+const MostState = 2048
+
+// State is what a node reports, each StatePeriod if it has changed, and at once when something of weight changes.
+type State struct {
+	Node string `json:"node"`
+	// Instance tells the process from others of its name.
+	Instance string   `json:"instance"`
+	Host     string   `json:"host"`
+	Version  string   `json:"version"`
+	Roles    []string `json:"roles,omitempty"`
+	// Revision is the one that runs. Wanted is the one that is to run, if that is another one, and Refused says in one line why it does not.
+	Revision int64  `json:"revision"`
+	Wanted   int64  `json:"wanted,omitempty"`
+	Refused  string `json:"refused,omitempty"`
+	// Digest is the SHA-256 of the documents that run, in hexadecimal, shortened to 16 digits.
+	Digest string `json:"digest,omitempty"`
+	// Urgent are the IDs of the urgent changes in force, and UrgentFailed says why others are not, by ID.
+	Urgent       []string          `json:"urgent,omitempty"`
+	UrgentFailed map[string]string `json:"urgent_failed,omitempty"`
+	// Health is one of Health*, Problems say in a line each why it is bad.
+	Health   string   `json:"health"`
+	Problems []string `json:"problems,omitempty"`
+	// Maintain is "" or where maintenance is: one of Maintain*.
+	Maintain string `json:"maintain,omitempty"`
+	// Stages are the states of stages by name.
+	Stages map[string]string `json:"stages,omitempty"`
+	// Interfaces are those of the data plane.
+	Interfaces []InterfaceState `json:"interfaces,omitempty"`
+	// Backends are those that are not as they should be, as VIP and backend, with their state.
+	Backends map[string]string `json:"backends,omitempty"`
+	// Announced are the VIPs' addresses that the node announces.
+	Announced []string `json:"announced,omitempty"`
+	// More counts what did not fit into MostState bytes.
+	More int `json:"more,omitempty"`
+}
+
+// Maintenance of a node.
+const (
+	MaintainWithdrawing = "withdrawing" // its addresses are withdrawn, flows still come
+	MaintainSafe        = "safe"        // no new flows come: it may be stopped
+)
+
+// StatePeriod is how often a node reports at most what is not urgent.
+const StatePeriod = 5 * time.Second
+
+// InterfaceState is an interface of a node.
+type InterfaceState struct {
+	Name string `json:"name"`
+	// RX and Drop are packets a second.
+	RX   uint64 `json:"rx"`
+	Drop uint64 `json:"drop"`
+}
