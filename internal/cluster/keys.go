@@ -13,10 +13,13 @@
 //	urgent/ID                      Urgent: a change that goes before all revisions; under a lease if it is for a time
 //	node/NODE                      State of a node, under its lease
 //	maintain/NODE                  Maintain: a node that is to withdraw, until the key is deleted
-//	lock/...                       the lock of a rollout, under the lease of the operator's process
+//	lock                           Holder of the lock of rollouts, under the lease of the operator's process
+//	known                          Known: the nodes that a rollout has met, so that those which are away are missed
 //	audit/TIME-ID                  Audit: who did what
-//	set/NAME                       SetManifest: the chunks of a set
-//	chunk/HASH                     entries of sets, a chunk named by the SHA-256 of its content
+//	set/HASH                       SetManifest: the chunks of a set, named by the SHA-256 of the manifest
+//	chunk/HASH                     entries of sets, deflated (RFC 1951), named by the SHA-256 of what they inflate to
+//	ask/ID                         Ask: a question to nodes, under a short lease
+//	answer/NODE/ID                 Answer of a node, under a short lease of the node
 //
 // REV is a number with 16 digits. A revision never changes after its key revision/REV was written.
 package cluster
@@ -76,7 +79,25 @@ func (k Keys) Maintains() string { return k.prefix + "maintain/" }
 // Maintain is the key of a node's maintenance.
 func (k Keys) Maintain(node string) string { return k.Maintains() + node }
 
-// Lock is in front of the lock of rollouts.
+// Known is the key of Known.
+func (k Keys) Known() string { return k.prefix + "known" }
+
+// Asks is in front of the questions to nodes.
+func (k Keys) Asks() string { return k.prefix + "ask/" }
+
+// Ask is the key of a question.
+func (k Keys) Ask(id string) string { return k.Asks() + id }
+
+// Answers is in front of all answers.
+func (k Keys) Answers() string { return k.prefix + "answer/" }
+
+// AnswersOf is in front of the answers of a node: its certificate may write there.
+func (k Keys) AnswersOf(node string) string { return k.Answers() + node + "/" }
+
+// Answer is the key of a node's answer to a question.
+func (k Keys) Answer(node, id string) string { return k.AnswersOf(node) + id }
+
+// Lock is the key of the lock of rollouts.
 func (k Keys) Lock() string { return k.prefix + "lock" }
 
 // Audits is in front of the audit.
@@ -85,8 +106,8 @@ func (k Keys) Audits() string { return k.prefix + "audit/" }
 // Sets is in front of the manifests of sets.
 func (k Keys) Sets() string { return k.prefix + "set/" }
 
-// Set is the key of a set's manifest.
-func (k Keys) Set(name string) string { return k.Sets() + name }
+// Set is the key of the manifest of that hash: a set has another manifest in each revision that changes it.
+func (k Keys) Set(hash string) string { return k.Sets() + hash }
 
 // Chunks is in front of the chunks of sets.
 func (k Keys) Chunks() string { return k.prefix + "chunk/" }

@@ -37,11 +37,24 @@ type Rollout struct {
 	Plan [][]string `json:"plan"`
 	// Step counts the steps so far, from 1.
 	Step int `json:"step"`
-	// Wait is how long the nodes of a step have for reporting that they run To in good health.
+	// Wait is how long all nodes of the steps so far have to run To in good health before the next step, without a break.
 	Wait time.Duration `json:"wait"`
+	// Within is how long the nodes of a step have for running To.
+	Within time.Duration `json:"within"`
 	// By says who started it.
 	By string `json:"by"`
 }
+
+// Holder is who holds the lock of rollouts.
+type Holder struct {
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+	// Does is the command in words.
+	Does string `json:"does"`
+}
+
+// Known are the nodes that rollouts have met, by name, and when a rollout met them last.
+type Known map[string]time.Time
 
 // Revision is what is known of a revision beside its documents.
 type Revision struct {
@@ -66,6 +79,7 @@ const (
 // Urgent is a change that is in force on each node within a second, and until its key is deleted. apply and rollback do not
 // touch it.
 type Urgent struct {
+	// ID is a number of at least 8 digits. The order of IDs is the one in which nodes carry changes out.
 	ID string `json:"id"`
 	// Scope says which nodes carry it out.
 	Scope Scope `json:"scope"`
@@ -99,15 +113,68 @@ type Audit struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// SetManifest names the chunks of a set of the filter.
+// SetManifest names the chunks of a set of the filter. A chunk has entries with what belongs to them (their timeouts), a line each,
+// sorted.
 type SetManifest struct {
 	Name string `json:"name"`
 	// Type is that of the entries: "prefix" or "endpoint".
-	Type    string `json:"type"`
-	Entries int    `json:"entries"`
-	// Chunks are the SHA-256 sums of the chunks in the order of their entries. A chunk ends where a hash of an entry says so, and so a
-	// set with a few other entries shares most chunks.
+	Type string `json:"type"`
+	// Entries counts the set's lines.
+	Entries int `json:"entries"`
+	// Chunks are the hashes of the chunks in the order of their entries. A chunk ends where the hash of a line says so, and so sets that
+	// differ in one place share most chunks.
 	Chunks []string `json:"chunks"`
+	// Removed and Added are hashes of chunks with the lines to take out of Chunks, and to add to what remains. Sets that differ in many
+	// places share Chunks, and these are small.
+	Removed []string `json:"removed,omitempty"`
+	Added   []string `json:"added,omitempty"`
+}
+
+// Kinds of questions.
+const (
+	// AskWhere asks what a node does with an address, VIP or flow.
+	AskWhere = "where"
+	// AskCheck asks whether the node would run documents.
+	AskCheck = "check"
+)
+
+// Ask is a question to nodes.
+type Ask struct {
+	ID    string `json:"id"`
+	Kind  string `json:"kind"`
+	Scope Scope  `json:"scope"`
+	// Where is an address, a VIP as users write it, or a flow: SOURCE DESTINATION PROTOCOL.
+	Where string `json:"where,omitempty"`
+	// Documents are those to check, by scope, and Sets the hashes of the manifests of the sets that they name.
+	Documents map[string]string `json:"documents,omitempty"`
+	Sets      map[string]string `json:"sets,omitempty"`
+}
+
+// Answer is what a node says to a question.
+type Answer struct {
+	Node string `json:"node"`
+	// Lines are for people: what there is of it on this node, nothing if there is nothing.
+	Lines []string `json:"lines,omitempty"`
+	// Errors say why a node would not run documents, or could not answer.
+	Errors []string `json:"errors,omitempty"`
+	// Where has the same for programs.
+	Where *Where `json:"where,omitempty"`
+}
+
+// Where is what a node has of an address, VIP or flow.
+type Where struct {
+	// Announced tells whether the node announces the address.
+	Announced bool `json:"announced"`
+	// VIPs are those of that address.
+	VIPs []string `json:"vips,omitempty"`
+	// Backend is the one that the flow has, or that the ring gives it. Ring is the one that the ring gives it, and Why tells them apart.
+	Backend string `json:"backend,omitempty"`
+	Ring    string `json:"ring,omitempty"`
+	Why     string `json:"why,omitempty"`
+	// Rule is the rule of the filter that decides about the flow, with its action.
+	Rule string `json:"rule,omitempty"`
+	// Sets are those that the address is in.
+	Sets []string `json:"sets,omitempty"`
 }
 
 // Health of a node.
