@@ -45,6 +45,8 @@ type Node struct {
 	Metrics string `toml:"metrics"`
 	// Web is nil without a page to look at.
 	Web *Web `toml:"web"`
+	// Cluster is nil for a node that is part of no cluster.
+	Cluster *Cluster `toml:"cluster"`
 
 	// Tables are the tables of stages that the file has, by name.
 	Tables map[string]Table `toml:"-"`
@@ -106,7 +108,7 @@ func IsNode(path string, parts []Part) (bool, error) {
 	if len(tables) == 0 && len(bytes.TrimSpace(b)) > 0 {
 		return true, nil
 	}
-	keys := []string{"mode", "interfaces", "missing", "detached", "workers", "web"}
+	keys := []string{"mode", "interfaces", "missing", "detached", "workers", "web", ClusterTable}
 	for _, p := range parts {
 		keys = append(keys, p.Name)
 	}
@@ -137,8 +139,9 @@ func isRouters(document []byte) bool {
 
 // Load reads and checks the file at path with its drop-ins, which may have the tables of parts. Errors are one line, with the
 // file and, if there is a position, line and column in front. Several of them are Errors.
-func Load(path string, parts []Part) (*Node, error) {
-	n, err := LoadAll(path, parts)
+// Documents of a cluster, in more, are merged behind the files in the same way.
+func Load(path string, parts []Part, more ...Remote) (*Node, error) {
+	n, err := LoadAll(path, parts, more...)
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +150,12 @@ func Load(path string, parts []Part) (*Node, error) {
 
 // LoadAll is Load for a look that wants all errors. Beside errors it returns what could be read, without the tables of stages
 // that have errors and are no Salvager, or nil if the files cannot be decoded.
-func LoadAll(path string, parts []Part) (*Node, error) {
+func LoadAll(path string, parts []Part, more ...Remote) (*Node, error) {
 	s, err := readSource(path)
 	if err != nil {
 		return nil, err
 	}
+	s.addRemote(more)
 	var errs Errors
 	n, err := s.decode(parts)
 	if err != nil && isRouters(s.documents[0].text) {
@@ -167,6 +171,7 @@ func LoadAll(path string, parts []Part) (*Node, error) {
 	errs.Add(n.checkLogLevel(n.Position))
 	errs.Add(n.Workers.check(n.In("workers")))
 	errs.Add(n.Web.check(n.In("web")))
+	errs.Add(n.Cluster.check(n.In(ClusterTable)))
 	var wrong []string
 	for _, p := range parts {
 		if t, ok := n.Tables[p.Name]; ok {

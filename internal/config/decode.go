@@ -15,7 +15,9 @@ func (s *source) decode(parts []Part) (*Node, error) {
 	var errs Errors
 	whole, broken := newFile(parts), false
 	for number, d := range s.documents {
-		n.Files = append(n.Files, d.path)
+		if !d.remote {
+			n.Files = append(n.Files, d.path)
+		}
 		file := newFile(parts)
 		err := strictDecoder(d.text).Decode(file.Addr().Interface())
 		if err != nil {
@@ -28,6 +30,7 @@ func (s *source) decode(parts []Part) (*Node, error) {
 	if broken {
 		return nil, errs.Err()
 	}
+	errs.Add(s.checkRemote())
 	errs.Add(s.index())
 	if s.torn {
 		return nil, errs.Err()

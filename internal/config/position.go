@@ -52,10 +52,15 @@ func (p Position) PathOf(key string) string {
 }
 
 // Relative returns a path that is the value of a key of the table, where a relative path starts at the directory of the file
-// that has the key.
+// that has the key, or for a document of a cluster at its Dir.
 func (p Position) Relative(key, path string) string {
 	if path == "" || filepath.IsAbs(path) {
 		return path
+	}
+	if p.source != nil {
+		if at, _ := p.find(key); p.source.documents[at.document].remote {
+			return filepath.Join(p.source.documents[at.document].dir, path)
+		}
 	}
 	return filepath.Join(filepath.Dir(p.PathOf(key)), path)
 }

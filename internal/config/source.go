@@ -25,10 +25,13 @@ type source struct {
 	torn bool
 }
 
-// document is one of the files.
+// document is one of the files, or a document of a cluster.
 type document struct {
 	path string
 	text []byte
+	// remote says that it is of a cluster, and dir where relative paths in it start then.
+	remote bool
+	dir    string
 }
 
 // place is the position of a key: of its value, if the parser knows that.
@@ -88,7 +91,7 @@ func readSource(path string) (*source, error) {
 	for _, p := range paths {
 		text, err := read(p)
 		errs.Add(err)
-		s.documents = append(s.documents, document{p, text})
+		s.documents = append(s.documents, document{path: p, text: text})
 	}
 	return s, errs.Err()
 }

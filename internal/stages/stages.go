@@ -36,11 +36,15 @@ func Parts() (parts []config.Part) {
 	return parts
 }
 
-// Load reads and checks a configuration file with the tables of all stages.
-func Load(path string) (*config.Node, error) { return config.Load(path, Parts()) }
+// Load reads and checks a configuration file with the tables of all stages, and documents of a cluster.
+func Load(path string, more ...config.Remote) (*config.Node, error) {
+	return config.Load(path, Parts(), more...)
+}
 
 // LoadAll is Load, and returns beside errors what could be read (config.LoadAll).
-func LoadAll(path string) (*config.Node, error) { return config.LoadAll(path, Parts()) }
+func LoadAll(path string, more ...config.Remote) (*config.Node, error) {
+	return config.LoadAll(path, Parts(), more...)
+}
 
 // IsNode tells whether the TOML file at path is culvert's configuration, as opposed to the reference router's.
 func IsNode(path string) (bool, error) { return config.IsNode(path, Parts()) }

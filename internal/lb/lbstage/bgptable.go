@@ -80,6 +80,9 @@ func (r *NeighborTable) readPassword() error {
 		if r.PasswordFile != "" {
 			return r.Locate("password", fmt.Errorf("neighbor %s: password and password_file: give one of them", r.Address))
 		}
+		if r.IsRemote("password") {
+			return r.Locate("password", fmt.Errorf("neighbor %s: password in a document of the cluster, which each node may read: use password_file", r.Address))
+		}
 		if err := trust.SecretFile(r.PathOf("password")); err != nil {
 			return r.Locate("password", fmt.Errorf("neighbor %s: password in a file that is not secret: %w (or use password_file)", r.Address, err))
 		}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"culvert/internal/cluster"
+	"culvert/internal/cluster/etcd"
+)
+
+// compactedError says that etcd has forgotten changes that this node has not seen: all is read anew.
+type compactedError struct{ at int64 }
+
+func (e *compactedError) Error() string {
+	return fmt.Sprintf("etcd has compacted its history up to revision %d", e.at)
+}
+
+// session follows etcd until something fails. It begins with a whole read at one revision of etcd, and goes on with watches from
+// there, so that no change is missed and none is seen half.
+func (a *Agent) session(ctx context.Context) error {
+	client := a.connected()
+	if client == nil {
+		var err error
+		if client, err = a.Connect(); err != nil {
+			return err
+		}
+		a.mu.Lock()
+		a.client = client
+		a.mu.Unlock()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	at, err := a.readAll(ctx, client)
+	if err != nil {
+		return err
+	}
+	a.update(func(i *is) {
+		if !i.reached {
+			i.reached, i.since, i.problem = true, time.Now(), ""
+		}
+		i.sessions++
+	})
+	a.wakeAll()
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		cancel(a.report(ctx, client))
+	}()
+	err = a.watch(ctx, client, at+1)
+	cancel(err)
+	<-reported
+	return context.Cause(ctx)
+}
+
+// wakeAll has all loops look at what etcd has said.
+func (a *Agent) wakeAll() {
+	for _, s := range []signal{a.revisions, a.urgents, a.maintains, a.reports} {
+		s.wake()
+	}
+}
+
+// lost notes that etcd does not answer.
+func (a *Agent) lost(err error) {
+	var again *compactedError
+	if errors.As(err, &again) {
+		a.Log.Info("reading the cluster anew", "cluster", a.Cluster, "because", err)
+		return
+	}
+	why := etcd.Reason(err)
+	first := false
+	a.update(func(i *is) {
+		if first = i.reached || i.problem != why; i.reached {
+			i.reached, i.since = false, time.Now()
+		}
+		i.problem = why
+	})
+	if first {
+		a.Log.Warn("etcd cannot be reached: what runs goes on", "cluster", a.Cluster, "err", why)
+	}
+	a.urgents.wake() // they may end by the clock from now on
+}
+
+// readAll reads what the node follows, at the one revision of etcd that it returns.
+func (a *Agent) readAll(ctx context.Context, client *clientv3.Client) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTime)
+	defer cancel()
+	r, err := client.Txn(ctx).Then(
+		clientv3.OpGet(a.keys.Current()), clientv3.OpGet(a.keys.Urgents(), clientv3.WithPrefix()), clientv3.OpGet(a.keys.Maintain(a.Node)),
+	).Commit()
+	if err != nil {
+		return 0, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	held := a.want.urgents
+	current := a.want.current
+	a.want = want{seen: true, urgents: make(map[string]Held), urgentsBad: make(map[string]string)}
+	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
+		a.want.current = current // stays if the key is none
+		a.want.setCurrent(kv.Value)
+	}
+	for _, kv := range r.Responses[1].GetResponseRange().Kvs {
+		a.setUrgent(kv, held)
+	}
+	a.want.maintain = len(r.Responses[2].GetResponseRange().Kvs) > 0
+	return r.Header.Revision, nil
+}
+
+// setCurrent takes the key current. One that is none leaves the last one, and is told.
+func (w *want) setCurrent(value []byte) {
+	var c cluster.Current
+	if err := json.Unmarshal(value, &c); err != nil {
+		w.currentBad = fmt.Sprintf("the key current is not as 'culvert fleet' writes it: %v", err)
+		return
+	}
+	if c.Revision < 0 {
+		w.currentBad = fmt.Sprintf("the key current has revision %d", c.Revision)
+		return
+	}
+	w.current, w.currentBad = c, ""
+}
+
+// setUrgent takes an urgent change. One that is in before keeps the end that it had there.
+func (a *Agent) setUrgent(kv *mvccpb.KeyValue, before map[string]Held) {
+	id := strings.TrimPrefix(string(kv.Key), a.keys.Urgents())
+	delete(a.want.urgents, id)
+	delete(a.want.urgentsBad, id)
+	var h Held
+	if err := json.Unmarshal(kv.Value, &h.Urgent); err != nil {
+		a.want.urgentsBad[id] = fmt.Sprintf("the key is not as 'culvert fleet' writes it: %v", err)
+		return
+	}
+	h.ID = id // the key says in which order they come
+	if !h.Scope.Holds(a.Node, a.Roles) {
+		return
+	}
+	if h.For > 0 {
+		h.Until = Clock() + h.For
+		if had, ok := before[id]; ok && had.Until > 0 {
+			h.Until = min(h.Until, had.Until)
+		}
+	}
+	a.want.urgents[id] = h
+}
+
+// watch follows the keys that the node looks at, from a revision of etcd on.
+func (a *Agent) watch(ctx context.Context, client *clientv3.Client, from int64) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	one := func(key string, o ...clientv3.OpOption) clientv3.WatchChan {
+		return client.Watch(ctx, key, append(o, clientv3.WithRev(from))...)
+	}
+	current, maintain := one(a.keys.Current()), one(a.keys.Maintain(a.Node))
+	urgents, asks := one(a.keys.Urgents(), clientv3.WithPrefix()), one(a.keys.Asks(), clientv3.WithPrefix(), clientv3.WithFilterDelete())
+	for {
+		var r clientv3.WatchResponse
+		var ok bool
+		var take func(*clientv3.Event)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case r, ok = <-current:
+			take = a.sawCurrent
+		case r, ok = <-maintain:
+			take = a.sawMaintain
+		case r, ok = <-urgents:
+			take = a.sawUrgent
+		case r, ok = <-asks:
+			take = func(e *clientv3.Event) { a.sawAsk(ctx, client, e) }
+		}
+		switch {
+		case r.CompactRevision != 0:
+			return &compactedError{r.CompactRevision}
+		case r.Err() != nil:
+			return r.Err()
+		case !ok:
+			return errors.New("etcd has ended the watch")
+		}
+		for _, e := range r.Events {
+			take(e)
+		}
+	}
+}
+
+func (a *Agent) sawCurrent(e *clientv3.Event) {
+	a.mu.Lock()
+	if e.Type == mvccpb.DELETE {
+		a.want.current, a.want.currentBad = cluster.Current{}, ""
+	} else {
+		a.want.setCurrent(e.Kv.Value)
+	}
+	a.mu.Unlock()
+	a.revisions.wake()
+	a.reports.wake()
+}
+
+func (a *Agent) sawMaintain(e *clientv3.Event) {
+	a.mu.Lock()
+	a.want.maintain = e.Type != mvccpb.DELETE
+	a.mu.Unlock()
+	a.maintains.wake()
+}
+
+func (a *Agent) sawUrgent(e *clientv3.Event) {
+	a.mu.Lock()
+	if e.Type == mvccpb.DELETE {
+		id := strings.TrimPrefix(string(e.Kv.Key), a.keys.Urgents())
+		delete(a.want.urgents, id)
+		delete(a.want.urgentsBad, id)
+	} else {
+		a.setUrgent(e.Kv, nil)
+	}
+	a.mu.Unlock()
+	a.urgents.wake()
+	a.reports.wake()
+}
+
+// sawAsk answers a question to this node.
+func (a *Agent) sawAsk(ctx context.Context, client *clientv3.Client, e *clientv3.Event) {
+	var q cluster.Ask
+	if json.Unmarshal(e.Kv.Value, &q) != nil || q.ID == "" || !q.Scope.Holds(a.Node, a.Roles) {
+		return
+	}
+	go func() {
+		select {
+		case a.answering <- struct{}{}:
+			defer func() { <-a.answering }()
+			a.answer(ctx, client, q)
+		case <-ctx.Done():
+		}
+	}()
+}

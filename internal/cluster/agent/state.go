@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"culvert/internal/cluster"
+	"culvert/internal/cluster/etcd"
+)
+
+// state returns the node's state as it is now.
+func (a *Agent) state() cluster.State {
+	s := cluster.State{
+		Node: a.Node, Instance: a.Instance, Host: a.Host, Version: a.Version, Roles: a.Roles, Health: cluster.HealthGood,
+	}
+	a.Plane.State(&s)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.Revision, s.Digest, s.Maintain = revisionOf(a.is.running), a.is.digest, a.is.maintain
+	if wanted := a.want.current.Of(a.Node); a.want.seen && wanted != s.Revision {
+		s.Wanted = wanted
+	}
+	s.Refused = a.is.refused
+	s.Urgent, s.UrgentFailed = slices.Clone(a.is.inForce), maps.Clone(a.is.failed)
+	for id, why := range a.want.urgentsBad {
+		if s.UrgentFailed == nil {
+			s.UrgentFailed = make(map[string]string)
+		}
+		s.UrgentFailed[id] = why
+	}
+	if a.is.keepProblem != "" {
+		s.Problems = append(s.Problems, a.is.keepProblem)
+	}
+	return s
+}
+
+// weightOf returns what of a state is to be known at once.
+func weightOf(s cluster.State) string {
+	s.Interfaces, s.Backends = nil, nil
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// longest is how much of a sentence fits into a state, in bytes.
+const longest = 300
+
+// bounded returns the JSON of a state, with as much of it as fits. What matters least is left out first.
+func bounded(s *cluster.State) ([]byte, error) {
+	s.Refused = short(s.Refused, longest)
+	for n := range s.Problems {
+		s.Problems[n] = short(s.Problems[n], longest/2)
+	}
+	for id, why := range s.UrgentFailed {
+		s.UrgentFailed[id] = short(why, longest/2)
+	}
+	for {
+		text, err := json.Marshal(s)
+		if err != nil || len(text) <= cluster.MostState {
+			return text, err
+		}
+		s.More++
+		switch {
+		case len(s.Interfaces) > 4:
+			s.Interfaces = s.Interfaces[:len(s.Interfaces)-1]
+		case len(s.Announced) > 4:
+			s.Announced = s.Announced[:len(s.Announced)-1]
+		case len(s.Backends) > 0:
+			delete(s.Backends, slices.Max(slices.Collect(maps.Keys(s.Backends))))
+		case len(s.UrgentFailed) > 3:
+			delete(s.UrgentFailed, slices.Max(slices.Collect(maps.Keys(s.UrgentFailed))))
+		case len(s.Urgent) > 20: // the newest are looked for
+			s.Urgent = s.Urgent[1:]
+		case len(s.Problems) > 1:
+			s.Problems = s.Problems[:len(s.Problems)-1]
+		case len(s.Interfaces) > 0:
+			s.Interfaces = s.Interfaces[:len(s.Interfaces)-1]
+		case len(s.Announced) > 0:
+			s.Announced = s.Announced[:len(s.Announced)-1]
+		case len(s.Stages) > 0:
+			delete(s.Stages, slices.Max(slices.Collect(maps.Keys(s.Stages))))
+		case len(s.Roles) > 0:
+			s.Roles = s.Roles[:len(s.Roles)-1]
+		default:
+			return nil, fmt.Errorf("the node's state has %d bytes, more than %d", len(text), cluster.MostState)
+		}
+	}
+}
+
+func short(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const dots = "…"
+	cut := most - len(dots)
+	for cut > 0 && text[cut]&0xc0 == 0x80 { // inside of a character
+		cut--
+	}
+	return text[:cut] + dots
+}
+
+// answerTTL is how long an answer stays, in seconds.
+const answerTTL = 30
+
+// answer writes the answer to a question.
+func (a *Agent) answer(ctx context.Context, client *clientv3.Client, q cluster.Ask) {
+	reply := a.Plane.Answer(ctx, q)
+	reply.Node = a.Node
+	text, err := json.Marshal(reply)
+	if err == nil {
+		calling, cancel := context.WithTimeout(ctx, etcd.CallTime)
+		defer cancel()
+		var lease *clientv3.LeaseGrantResponse
+		if lease, err = client.Grant(calling, answerTTL); err == nil {
+			_, err = client.Put(calling, a.keys.Answer(a.Node, q.ID), string(text), clientv3.WithLease(lease.ID))
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		a.Log.Warn("a question was not answered", "id", q.ID, "err", etcd.Reason(err))
+	}
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// failedAgain is how often urgent changes are tried again that could not be carried out.
+const failedAgain = 5 * time.Second
+
+// urgentLoop brings urgent changes into force, and ends them.
+func (a *Agent) urgentLoop(ctx context.Context) {
+	var before []Held
+	first := true
+	for {
+		changes, next := a.dueUrgents()
+		if !slices.EqualFunc(changes, before, sameHeld) || first && len(changes) > 0 || a.urgentFailed() {
+			a.carryOut(ctx, changes)
+			before, first = changes, false
+		}
+		wait := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-a.urgents:
+		case <-wait.C:
+		}
+		wait.Stop()
+	}
+}
+
+// sameHeld tells whether an urgent change is still the same.
+func sameHeld(a, b Held) bool {
+	return a.ID == b.ID && a.Words == b.Words && string(a.Request) == string(b.Request) && a.Until == b.Until
+}
+
+// dueUrgents returns the urgent changes that are to be in force, in the order of their IDs, and when to look again. Only while etcd
+// cannot be reached a change ends by the clock: otherwise its key does, on all nodes at once.
+func (a *Agent) dueUrgents() (due []Held, next time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	const idle = time.Hour
+	next = idle
+	if len(a.is.failed) > 0 {
+		next = failedAgain
+	}
+	now := Clock()
+	for _, h := range a.want.urgents {
+		if h.Until > 0 && !a.is.reached {
+			if h.Until <= now {
+				continue
+			}
+			next = min(next, h.Until-now)
+		}
+		due = append(due, h)
+	}
+	slices.SortFunc(due, func(x, y Held) int { return strings.Compare(x.ID, y.ID) })
+	return due, next
+}
+
+func (a *Agent) urgentFailed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.is.failed) > 0
+}
+
+func (a *Agent) carryOut(ctx context.Context, changes []Held) {
+	failed := a.Plane.Urgent(ctx, changes)
+	if ctx.Err() != nil {
+		return
+	}
+	texts := make(map[string]string)
+	for id, err := range failed {
+		texts[id] = oneLine(err)
+	}
+	var inForce []string
+	for _, h := range changes {
+		if failed[h.ID] == nil {
+			inForce = append(inForce, h.ID)
+		}
+	}
+	var before map[string]string
+	a.update(func(i *is) { before, i.inForce, i.failed = i.failed, inForce, texts })
+	for _, id := range slices.Sorted(maps.Keys(texts)) {
+		if texts[id] != before[id] {
+			a.Log.Error("an urgent change is not in force: it is tried again", "id", id, "err", texts[id])
+		}
+	}
+}

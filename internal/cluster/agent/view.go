@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// View is what a node shows of its cluster.
+type View struct {
+	// Revision runs, Wanted is to run if that is another one, Refused says why it does not.
+	Revision, Wanted int64
+	Refused          string
+	Digest           string
+	// Reached tells whether etcd answers, Since since when that is so, and Problem why it does not.
+	Reached bool
+	Since   time.Time
+	Problem string
+	// Urgent are the IDs of the urgent changes in force, UrgentFailed says by ID why others are not.
+	Urgent       []string
+	UrgentFailed map[string]string
+	Maintain     string
+	// Twin is the host of another node of this name, ReportProblem says why the state is not written, and KeepProblem why the last
+	// good documents are not kept.
+	Twin, ReportProblem, KeepProblem string
+	// Sessions counts how often the node began to follow etcd, Writes how often it wrote its state.
+	Sessions, Writes uint64
+}
+
+// View returns how the node stands with its cluster.
+func (a *Agent) View() View {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	v := View{
+		Revision: revisionOf(a.is.running), Refused: a.is.refused, Digest: a.is.digest, Reached: a.is.reached, Since: a.is.since, Problem: a.is.problem,
+		Urgent: slices.Clone(a.is.inForce), UrgentFailed: maps.Clone(a.is.failed), Maintain: a.is.maintain,
+		Twin: a.is.twin, ReportProblem: a.is.reportProblem, KeepProblem: a.is.keepProblem, Sessions: a.is.sessions, Writes: a.is.writes,
+	}
+	if wanted := a.want.current.Of(a.Node); a.want.seen && wanted != v.Revision {
+		v.Wanted = wanted
+	}
+	for id, why := range a.want.urgentsBad {
+		if v.UrgentFailed == nil {
+			v.UrgentFailed = make(map[string]string)
+		}
+		v.UrgentFailed[id] = why
+	}
+	return v
+}

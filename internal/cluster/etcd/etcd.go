@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcd connects to the etcd of a cluster.
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"culvert/internal/config"
+	"culvert/internal/host/trust"
+)
+
+// Times of a connection. A member that is gone is noticed after keepAlive and keepAliveWait: gRPC alone may wait for two minutes.
+const (
+	dialTime      = 3 * time.Second
+	keepAlive     = 10 * time.Second
+	keepAliveWait = 3 * time.Second
+	// longestPause bounds the time between two attempts to connect to a member.
+	longestPause = 2 * time.Second
+)
+
+// CallTime bounds a call. A member without a leader may answer never.
+const CallTime = 5 * time.Second
+
+// mostMessage bounds an answer, in bytes: a whole read of urgent changes and documents is larger than gRPC's default.
+const mostMessage = 64 << 20
+
+// Connect returns a client of the cluster's etcd. It does not wait for a member.
+func Connect(c *config.Cluster) (*clientv3.Client, error) {
+	o := clientv3.Config{Endpoints: c.Endpoints}
+	if c.TLS != nil {
+		var err error
+		if o.TLS, err = TLS(c.TLS); err != nil {
+			return nil, err
+		}
+	}
+	return Dial(o)
+}
+
+// Dial makes a client with the times that all parts of a fleet use.
+func Dial(o clientv3.Config) (*clientv3.Client, error) {
+	o.DialTimeout, o.DialKeepAliveTime, o.DialKeepAliveTimeout = dialTime, keepAlive, keepAliveWait
+	o.PermitWithoutStream = true
+	o.MaxCallRecvMsgSize, o.MaxCallSendMsgSize = mostMessage, mostMessage
+	o.Logger = zap.NewNop() // what calls return says it
+	pauses := backoff.DefaultConfig
+	pauses.BaseDelay, pauses.MaxDelay = 100*time.Millisecond, longestPause
+	o.DialOptions = append(o.DialOptions, grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: dialTime}))
+	client, err := clientv3.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to etcd at %s: %w", strings.Join(o.Endpoints, ", "), err)
+	}
+	return client, nil
+}
+
+// TLS returns how a client with these files connects. A new certificate in the same files is used from the next connection on.
+func TLS(files *config.ClusterTLS) (*tls.Config, error) {
+	ca, err := os.ReadFile(files.CA)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("%s has no certificate in PEM: it is the file ca.pem of 'culvert cluster init'", files.CA)
+	}
+	own := func() (*tls.Certificate, error) {
+		if err := trust.SecretFile(files.Key); err != nil {
+			return nil, err
+		}
+		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificate %s: %w", files.Cert, err)
+		}
+		return &pair, nil
+	}
+	if _, err := own(); err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: pool,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() },
+	}, nil
+}
+
+// Expiry returns until when the certificate of a node is valid.
+func Expiry(files *config.ClusterTLS) (time.Time, error) {
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the certificate %s: %w", files.Cert, err)
+	}
+	return pair.Leaf.NotAfter, nil
+}
+
+// Reason returns in one line for people why a call has failed.
+func Reason(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	switch {
+	case strings.Contains(text, "certificate signed by unknown authority"), strings.Contains(text, "unknown certificate authority"):
+		return "the certificate is of another cluster: its authority is not that of the other side (" + text + ")"
+	case strings.Contains(text, "tls: expired certificate"), strings.Contains(text, "certificate has expired"):
+		return "a certificate has expired (" + text + ")"
+	case strings.Contains(text, "mvcc: database space exceeded"):
+		return "etcd is full: compact it, defragment it and disarm its alarm NOSPACE"
+	case strings.Contains(text, "no leader"):
+		return "etcd has no leader: too few of its members reach each other"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time (" + text + ")"
+	}
+	return text
+}
