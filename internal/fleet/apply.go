@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/cluster"
+	"culvert/internal/show/usage"
+)
+
+// Change is a new document of a scope.
+type Change struct {
+	Scope cluster.Scope
+	// File is where it was read, for errors and for the files that it names.
+	File string
+	Text string
+}
+
+// Apply says what to bring to nodes, and how.
+type Apply struct {
+	Changes []Change
+	Steps
+	Comment string
+	// Force goes on although a role or node of a scope is not there.
+	Force bool
+}
+
+// Apply writes a revision with new documents, the others as they are, and brings it to nodes in steps.
+func (f *Fleet) Apply(ctx context.Context, a Apply, say Teller) (err error) {
+	if err := a.Steps.Check(); err != nil {
+		return err
+	}
+	l, err := f.lock(ctx, "apply")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	current, err := f.idle(ctx)
+	if err != nil {
+		return err
+	}
+	docs, err := f.Documents(ctx, current.Revision)
+	if err != nil {
+		return err
+	}
+	states, err := f.States(ctx)
+	if err != nil {
+		return err
+	}
+	changed, err := change(docs, a.Changes)
+	if err != nil {
+		return err
+	}
+	if len(changed) == 0 {
+		return f.same(ctx, current.Revision, a, say)
+	}
+	if err := nobody(changed, states, a.Force); err != nil {
+		return err
+	}
+	if err := f.checkAll(ctx, docs, a.Changes, states, say); err != nil {
+		return err
+	}
+	r, err := l.writeRevision(ctx, current.Revision, docs, nil, a.Comment)
+	if err != nil {
+		return err
+	}
+	say.Line("revision %d: %s", r.Number, strings.Join(changed, ", "))
+	err = l.start(ctx, current.Revision, r.Number, changed, states, a.Steps, say)
+	f.audit(ctx, "apply", fmt.Sprintf("revision %d: %s", r.Number, strings.Join(changed, ", ")), err)
+	return err
+}
+
+// idle returns what nodes are to run, or an error if a rollout has stopped half-way.
+func (f *Fleet) idle(ctx context.Context) (cluster.Current, error) {
+	current, err := f.Current(ctx)
+	if err != nil {
+		return current, err
+	}
+	if r := current.Rollout; r != nil {
+		return current, fmt.Errorf("a rollout of revision %d by %s has stopped at step %d of %d: 'culvert fleet apply --resume' goes on, "+
+			"'culvert fleet rollback' goes back", r.To, r.By, r.Step, len(r.Plan))
+	}
+	return current, nil
+}
+
+// change puts new documents in the place of those of their scopes, and returns the scopes that differ then. An empty document takes the one that
+// was there away.
+func change(docs Documents, changes []Change) (scopes []string, err error) {
+	for n, c := range changes {
+		scope := c.Scope.String()
+		if slices.ContainsFunc(changes[:n], func(o Change) bool { return o.Scope == c.Scope }) {
+			return nil, usage.Errorf("two documents for %s: give one file for each of all, role/NAME and node/NAME", scope)
+		}
+		if len(c.Text) > mostDocument {
+			return nil, fmt.Errorf("%s has %d bytes: a document has at most %d; put long sets into files ([[filter.set]] file = ...)", c.File, len(c.Text), mostDocument)
+		}
+		if docs[scope] == c.Text {
+			continue
+		}
+		docs[scope] = c.Text
+		if strings.TrimSpace(c.Text) == "" {
+			delete(docs, scope)
+		}
+		scopes = append(scopes, scope)
+	}
+	slices.SortFunc(scopes, compareScopes)
+	return scopes, nil
+}
+
+// same says that there is nothing to do.
+func (f *Fleet) same(_ context.Context, revision int64, _ Apply, say Teller) error {
+	say.Line("nothing differs from revision %d, which runs", revision)
+	return nil
+}
+
+// nobody refuses documents for roles and nodes that no node has that is there, unless that is meant.
+func nobody(scopes []string, states States, force bool) error {
+	for _, text := range scopes {
+		scope, err := cluster.ParseScope(text)
+		if err != nil {
+			return err
+		}
+		if force || len(states.In(scope)) > 0 {
+			continue
+		}
+		roles := make(map[string]bool)
+		for _, s := range states {
+			for _, r := range s.Roles {
+				roles[r] = true
+			}
+		}
+		switch {
+		case scope.Kind == cluster.ScopeNode:
+			return fmt.Errorf("node %s is not there: there is %s; --force writes its document all the same", scope.Name, orNone(states.Names(), "no node"))
+		case scope.Kind == cluster.ScopeRole:
+			return fmt.Errorf("no node that is there has the role %s: they have %s; --force writes its document all the same", scope.Name,
+				orNone(slices.Sorted(maps.Keys(roles)), "no roles"))
+		}
+		return errors.New("no node is there: --force writes the document all the same")
+	}
+	return nil
+}
+
+func orNone(names []string, none string) string {
+	if len(names) == 0 {
+		return none
+	}
+	return some(names)
+}
+
+// start begins a rollout and brings it to its end. scopes are those that differ: nodes of others run the revision at its end, and nothing changes for
+// them.
+func (l *lock) start(ctx context.Context, from, to int64, scopes []string, states States, steps Steps, say Teller) error {
+	f := l.fleet
+	reached := slices.DeleteFunc(states.Names(), func(name string) bool {
+		return !slices.ContainsFunc(scopes, func(text string) bool {
+			s, err := cluster.ParseScope(text)
+			return err == nil && s.Holds(name, states[name].Roles)
+		})
+	})
+	plan, err := steps.plan(reached, states)
+	if err != nil {
+		return err
+	}
+	if away := f.away(ctx, states); len(away) > 0 {
+		say.Line("not there: %s; they run the revision once they are back", some(away))
+	}
+	say.Line("%d of %d nodes in %d steps", len(reached), len(states), len(plan))
+	c := cluster.Current{Revision: from, Rollout: &cluster.Rollout{To: to, Plan: plan, Wait: steps.Wait, Within: steps.Within, By: f.by}}
+	if err := l.writeCurrent(ctx, c); err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := l.roll(ctx, c, say); err != nil {
+		return err
+	}
+	f.meet(ctx, states)
+	say.Line("revision %d runs, after %s", to, time.Since(begun).Round(100*time.Millisecond))
+	return nil
+}
+
+// Resume goes on with a rollout that has stopped half-way.
+func (f *Fleet) Resume(ctx context.Context, say Teller) error {
+	l, err := f.lock(ctx, "apply --resume")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	c, err := f.Current(ctx)
+	switch {
+	case err != nil:
+		return err
+	case c.Rollout == nil:
+		return fmt.Errorf("no rollout has stopped half-way: revision %d runs", c.Revision)
+	}
+	say.Line("revision %d goes on at step %d of %d", c.Rollout.To, c.Rollout.Step, len(c.Rollout.Plan))
+	err = l.roll(ctx, c, say)
+	if err == nil {
+		say.Line("revision %d runs", c.Rollout.To)
+	}
+	f.audit(ctx, "apply --resume", fmt.Sprintf("revision %d", c.Rollout.To), err)
+	return err
+}
+
+// Rollback takes a rollout that has stopped half-way back if to is 0, or otherwise brings an earlier revision to nodes, that before the one
+// that runs if to is 0.
+func (f *Fleet) Rollback(ctx context.Context, to int64, steps Steps, say Teller) error {
+	if err := steps.Check(); err != nil {
+		return err
+	}
+	l, err := f.lock(ctx, "rollback")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	c, err := f.Current(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Rollout != nil {
+		if to != 0 && to != c.Revision {
+			return fmt.Errorf("a rollout has stopped half-way: 'culvert fleet rollback' goes back to revision %d, and then to others", c.Revision)
+		}
+		return f.halfWay(ctx, l, c, say)
+	}
+	if to == 0 {
+		r, err := f.Revision(ctx, c.Revision)
+		if err != nil {
+			return err
+		}
+		to = r.Before
+	}
+	if to == c.Revision {
+		return fmt.Errorf("revision %d runs already", to)
+	}
+	was, err := f.Documents(ctx, c.Revision)
+	if err != nil {
+		return err
+	}
+	docs, err := f.Documents(ctx, to)
+	if err != nil {
+		return err
+	}
+	states, err := f.States(ctx)
+	if err != nil {
+		return err
+	}
+	say.Line("from revision %d to revision %d", c.Revision, to)
+	err = l.start(ctx, c.Revision, to, differing(was, docs), states, steps, say)
+	f.audit(ctx, "rollback", fmt.Sprintf("revision %d", to), err)
+	return err
+}
+
+// halfWay takes a rollout that has stopped back, at once.
+func (f *Fleet) halfWay(ctx context.Context, l *lock, c cluster.Current, say Teller) error {
+	nodes, err := f.Follow(ctx)
+	if err != nil {
+		return err
+	}
+	say.Line("the rollout of revision %d goes back to revision %d", c.Rollout.To, c.Revision)
+	err = l.back(ctx, c, "rollback", nodes, say)
+	var back *BackError
+	if errors.As(err, &back) {
+		err = nil
+	}
+	f.audit(ctx, "rollback", fmt.Sprintf("revision %d, half-way", c.Rollout.To), err)
+	return err
+}
+
+// differing returns the scopes whose documents differ.
+func differing(a, b Documents) (scopes []string) {
+	for _, scope := range a.scopes() {
+		if b[scope] != a[scope] {
+			scopes = append(scopes, scope)
+		}
+	}
+	for _, scope := range b.scopes() {
+		if _, ok := a[scope]; !ok {
+			scopes = append(scopes, scope)
+		}
+	}
+	slices.SortFunc(scopes, compareScopes)
+	return scopes
+}

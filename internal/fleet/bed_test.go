@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"culvert/internal/cluster"
+	"culvert/internal/cluster/clusterbed"
+)
+
+// bed is a fleet with nodes that only write their state.
+type bed struct {
+	*testing.T
+	*Fleet
+	out *bytes.Buffer
+	say Teller
+
+	mu    sync.Mutex
+	nodes map[string]*fakeNode
+}
+
+// fakeNode runs what it is told. Its fields are guarded by bed.mu.
+type fakeNode struct {
+	cluster.State
+	// refuse are revisions that it refuses, sicken those in which its health gets bad, slow those that it never runs.
+	refuse, sicken, slow []int64
+	// ran are the revisions that it has run, in their order.
+	ran []int64
+	// deaf nodes carry out no urgent change, failing ones refuse them.
+	deaf, failing bool
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	out := new(bytes.Buffer)
+	b := &bed{T: t, Fleet: New(clusterbed.New(t, clusterbed.Options{}).Client(), "test", "me@here"), out: out, say: Teller{Out: out}, nodes: make(map[string]*fakeNode)}
+	now, err := b.etcd.Get(t.Context(), b.keys.Current())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { b.run(ctx, now.Header.Revision+1); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return b
+}
+
+// add adds nodes, as "lb1:lb,edge", and waits until they are there.
+func (b *bed) add(nodes ...string) {
+	b.Helper()
+	for _, text := range nodes {
+		name, roles, _ := strings.Cut(text, ":")
+		n := &fakeNode{State: cluster.State{Node: name, Instance: name, Health: cluster.HealthGood, Version: "v1"}}
+		if roles != "" {
+			n.Roles = strings.Split(roles, ",")
+		}
+		b.mu.Lock()
+		b.nodes[name] = n
+		b.report(n)
+		b.mu.Unlock()
+	}
+}
+
+// with changes a node, and reports its state.
+func (b *bed) with(name string, change func(*fakeNode)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(b.nodes[name])
+	b.report(b.nodes[name])
+}
+
+// lose takes a node away.
+func (b *bed) lose(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.nodes, name)
+	if _, err := b.etcd.Delete(context.Background(), b.keys.Node(name)); err != nil {
+		b.Error(err)
+	}
+}
+
+func (b *bed) report(n *fakeNode) {
+	text, err := json.Marshal(n.State)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	if _, err := b.etcd.Put(context.Background(), b.keys.Node(n.Node), string(text)); err != nil {
+		b.Error(err)
+	}
+}
+
+// run has the nodes do what the keys say.
+func (b *bed) run(ctx context.Context, from int64) {
+	for r := range b.etcd.Watch(ctx, b.keys.Prefix(), clientv3.WithPrefix(), clientv3.WithRev(from)) {
+		for _, e := range r.Events {
+			key := strings.TrimPrefix(string(e.Kv.Key), b.keys.Prefix())
+			b.mu.Lock()
+			for _, n := range b.nodes {
+				switch {
+				case key == "current":
+					var c cluster.Current
+					if err := json.Unmarshal(e.Kv.Value, &c); err != nil {
+						b.Error(err)
+					}
+					b.change(n, c.Of(n.Node))
+				case strings.HasPrefix(key, "urgent/"):
+					b.urgent(n, strings.TrimPrefix(key, "urgent/"), e)
+				}
+			}
+			b.mu.Unlock()
+		}
+	}
+}
+
+func (b *bed) change(n *fakeNode, revision int64) {
+	switch {
+	case revision == n.Revision, slices.Contains(n.slow, revision):
+		return
+	case slices.Contains(n.refuse, revision):
+		n.Wanted, n.Refused = revision, "etcd:all:1:1: no stage is on"
+	default:
+		n.Revision, n.Wanted, n.Refused = revision, 0, ""
+		n.ran = append(n.ran, revision)
+		n.Health, n.Problems = cluster.HealthGood, nil
+		if slices.Contains(n.sicken, revision) {
+			n.Health, n.Problems = cluster.HealthBad, []string{"no backend is up"}
+		}
+	}
+	b.report(n)
+}
+
+func (b *bed) urgent(n *fakeNode, id string, e *clientv3.Event) {
+	if e.Type == clientv3.EventTypeDelete {
+		n.Urgent = slices.DeleteFunc(slices.Clone(n.Urgent), func(o string) bool { return o == id })
+		delete(n.UrgentFailed, id)
+		b.report(n)
+		return
+	}
+	var u cluster.Urgent
+	if err := json.Unmarshal(e.Kv.Value, &u); err != nil {
+		b.Error(err)
+	}
+	switch {
+	case n.deaf || !u.Scope.Holds(n.Node, n.Roles):
+		return
+	case n.failing:
+		n.UrgentFailed = map[string]string{id: "no set bad"}
+	default:
+		n.Urgent = append(n.Urgent, id)
+	}
+	b.report(n)
+}
+
+// until waits until a node has run a revision last.
+func (b *bed) until(name string, revision int64) {
+	b.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		b.mu.Lock()
+		now := b.nodes[name].Revision
+		b.mu.Unlock()
+		if now == revision {
+			return
+		}
+	}
+	b.Fatalf("%s does not run revision %d: %s\n%s", name, revision, b.ran(name), b.out)
+}
+
+// ran returns the revisions that a node has run.
+func (b *bed) ran(name string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return fmt.Sprint(b.nodes[name].ran)
+}
+
+// quick are steps that take little time.
+func quick() Steps {
+	return Steps{Canary: 1, Step: "50%", Wait: 200 * time.Millisecond, Within: time.Second}
+}
+
+// doc is a document for all nodes with a rule of that name.
+func doc(rule string) Change {
+	return Change{Scope: cluster.Scope{Kind: cluster.ScopeAll}, File: "all.toml", Text: "[[filter.rule]]\nname = \"" + rule + "\"\naction = \"drop\"\nexpression = \"icmp\"\n"}
+}
+
+func (b *bed) apply(changes ...Change) error {
+	b.out.Reset()
+	return b.Apply(b.Context(), Apply{Changes: changes, Steps: quick()}, b.say)
+}
+
+func (b *bed) current() cluster.Current {
+	b.Helper()
+	c, err := b.Current(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}

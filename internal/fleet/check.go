@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"culvert/internal/config"
+	"culvert/internal/scion"
+	"culvert/internal/stage"
+	"culvert/internal/stages"
+)
+
+// checkAll checks what each node would merge, as far as that depends on no host: once for nodes that merge the same documents. Documents that no
+// node merges now are checked alone. An error names the nodes for which it holds, and those for which it does not.
+func (f *Fleet) checkAll(_ context.Context, docs Documents, changes []Change, states States, say Teller) error {
+	files := make(map[string]string) // of the new documents, by scope
+	for _, c := range changes {
+		files[c.Scope.String()] = c.File
+	}
+	nodes, order := make(map[string][]string), []string{}
+	add := func(scopes []string, name string) {
+		key := strings.Join(scopes, "\n")
+		if _, ok := nodes[key]; !ok {
+			order = append(order, key)
+			nodes[key] = nil
+		}
+		if name != "" {
+			nodes[key] = append(nodes[key], name)
+		}
+	}
+	for _, name := range states.Names() {
+		add(docs.of(name, states[name].Roles), name)
+	}
+	for scope := range files {
+		if _, ok := docs[scope]; ok && !slices.ContainsFunc(order, func(key string) bool { return slices.Contains(strings.Split(key, "\n"), scope) }) {
+			add([]string{scope}, "")
+		}
+	}
+	var errs config.Errors
+	var wrong []string
+	for _, key := range order {
+		if key == "" {
+			continue
+		}
+		settled := checkDocuments(docs, strings.Split(key, "\n"), files)
+		if len(settled) == 0 {
+			continue
+		}
+		wrong = append(wrong, nodes[key]...)
+		for _, err := range settled {
+			errs.Add(err)
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	all := config.Sorted(errs)
+	for _, err := range all {
+		say.Line("%v", err)
+	}
+	return &RefusedError{Errors: len(all), Nodes: wrong, Others: len(states) - len(wrong)}
+}
+
+// RefusedError says that a configuration was refused before anything was written.
+type RefusedError struct {
+	Errors int
+	// Nodes are those that would have refused it, Others counts those that would not.
+	Nodes  []string
+	Others int
+}
+
+// Error returns the error in one line.
+func (e *RefusedError) Error() string {
+	text := fmt.Sprintf("%d errors: nothing was written", e.Errors)
+	if e.Errors == 1 {
+		text = "1 error: nothing was written"
+	}
+	if len(e.Nodes) > 0 {
+		slices.Sort(e.Nodes)
+		text += "; wrong for " + some(e.Nodes)
+		if e.Others > 0 {
+			text += fmt.Sprintf(", and right for %d others", e.Others)
+		}
+	}
+	return text
+}
+
+// checkDocuments returns the errors that hold whatever the files and hosts of nodes are like.
+func checkDocuments(docs Documents, scopes []string, files map[string]string) []error {
+	var fragments []config.Remote
+	for _, scope := range scopes {
+		name, dir := files[scope], ""
+		if name == "" {
+			name = "etcd:" + scope
+		} else {
+			dir = filepath.Dir(name)
+		}
+		fragments = append(fragments, config.Remote{Name: name, Text: []byte(docs[scope]), Dir: dir})
+	}
+	n, settled, _ := config.LoadFragments(fragments, stages.Parts())
+	if n == nil {
+		return settled
+	}
+	for _, s := range stages.All() {
+		if _, ok := n.Tables[s.Name()]; !ok || s.Name() == (scion.Stage{}).Name() {
+			continue // the files of the SCION router are on the hosts
+		}
+		_, err := s.Plan(stage.File{Path: fragments[0].Name, Node: n})
+		more, _ := n.Settled(config.All(err))
+		settled = append(settled, more...)
+	}
+	return config.Sorted(config.Errors(settled))
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleet has what an operator does with the nodes of a cluster: changes of their configuration in steps, urgent changes,
+// looks at all of them, maintenance. culvert/internal/cluster has the layout of keys and records that nodes and operators share.
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"culvert/internal/cluster"
+)
+
+// callTime bounds a call to etcd. Without a quorum etcd answers nothing, and an operator is not to wait for long.
+const callTime = 5 * time.Second
+
+// Fleet is a cluster, as an operator sees it.
+type Fleet struct {
+	etcd *clientv3.Client
+	keys cluster.Keys
+	name string
+	// by says who the operator is.
+	by string
+}
+
+// New returns the cluster of a name. by says who the operator is, in revisions, urgent changes and the audit.
+func New(etcd *clientv3.Client, name, by string) *Fleet {
+	return &Fleet{etcd: etcd, keys: cluster.KeysOf(name), name: name, by: by}
+}
+
+// Name returns the name of the cluster.
+func (f *Fleet) Name() string { return f.name }
+
+// Close closes the connection.
+func (f *Fleet) Close() error { return f.etcd.Close() }
+
+// call calls do with the time that a call to etcd may take, and says in plain words why it has failed.
+func (f *Fleet) call(ctx context.Context, what string, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	err := do(limited)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return fmt.Errorf("%s in etcd, cluster %s: %w", what, f.name, plain(err))
+}
+
+// plain says in plain words why etcd has not done something.
+func plain(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrTimeout),
+		errors.Is(err, rpctypes.ErrGRPCNoLeader):
+		return errors.New("no answer within 5 s: it cannot be reached, or most of its members are down; nodes go on with what they run")
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return errors.New("this certificate may not: use one for a writer (culvert cluster issue)")
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return errors.New("its database is full: defragment it and disarm the alarm (etcdctl defrag, etcdctl alarm disarm)")
+	}
+	return err
+}
+
+// get reads the record of a key into to. It returns the key's revision of its last change, 0 if there is no key.
+func (f *Fleet) get(ctx context.Context, key string, to any) (changed int64, err error) {
+	err = f.call(ctx, "reading "+key, func(ctx context.Context) error {
+		r, err := f.etcd.Get(ctx, key)
+		if err != nil || len(r.Kvs) == 0 {
+			return err
+		}
+		changed = r.Kvs[0].ModRevision
+		return decode(r.Kvs[0].Value, to)
+	})
+	return changed, err
+}
+
+// list calls do for each key with a prefix, in the order of keys.
+func (f *Fleet) list(ctx context.Context, prefix string, do func(rest string, value []byte) error) error {
+	return f.call(ctx, "reading "+prefix, func(ctx context.Context) error {
+		r, err := f.etcd.Get(ctx, prefix, clientv3.WithPrefix())
+		if err != nil {
+			return err
+		}
+		for _, kv := range r.Kvs {
+			if err := do(string(kv.Key[len(prefix):]), kv.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// put writes the record of a key.
+func (f *Fleet) put(ctx context.Context, key string, value any, options ...clientv3.OpOption) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return f.call(ctx, "writing "+key, func(ctx context.Context) error {
+		_, err := f.etcd.Put(ctx, key, string(text), options...)
+		return err
+	})
+}
+
+func decode(text []byte, to any) error {
+	if err := json.Unmarshal(text, to); err != nil {
+		return fmt.Errorf("no record of culvert's (%w): see 'culvert fleet history', and write this key by culvert alone", err)
+	}
+	return nil
+}
+
+// audit notes what was done. An error of it is no error of what was done.
+func (f *Fleet) audit(ctx context.Context, did, on string, outcome error) {
+	a := cluster.Audit{At: time.Now().UTC(), By: f.by, Did: did, On: on, Outcome: "done"}
+	var back *BackError
+	switch {
+	case errors.As(outcome, &back):
+		a.Outcome, a.Why = "back", back.Why
+	case outcome != nil:
+		a.Outcome, a.Why = "failed", outcome.Error()
+	}
+	key := fmt.Sprintf("%s%s-%s", f.keys.Audits(), a.At.Format("20060102T150405.000000000"), newID())
+	_ = f.put(context.WithoutCancel(ctx), key, a)
+}
