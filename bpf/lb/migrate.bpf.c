@@ -15,9 +15,9 @@
 #include "flow_insert.h"
 
 /*
- * Inserts a flow of a former flow table into one that programs already use. User space runs it once for each flow
- * that is missing. Like gc.bpf.c it is an XDP program: it takes locks, and a process may be killed while it holds
- * one.
+ * Inserts a flow into a flow table that programs already use: one of a former table that is missing, or one that another
+ * load balancer has told of. User space runs it once for each flow. Like gc.bpf.c it is an XDP program: it takes locks,
+ * and a process may be killed while it holds one.
  */
 
 /* The flow, which user space passes as the packet. Shared with flowEntry.bytes of internal/lb/lbplane/migrate.go. */
@@ -25,7 +25,17 @@ struct lb_migrate_entry {
 	struct lb_flow flow;
 	__u32 backend;
 	__u16 time; /* with the state */
-	__u8 pad[2];
+	__u16 was_time;
+	__u32 was; /* an entry of the flow with this backend and was_time is replaced; 0: none is */
+	__u32 modest; /* not 0: it takes no way from a flow that has not expired */
+};
+
+/* What has become of the flow. Shared with the constants of internal/lb/lbplane/migrate.go. */
+enum lb_migrate_result {
+	LB_MIGRATE_LOCKED, /* the bucket is locked: user space tries again */
+	LB_MIGRATE_DONE,
+	LB_MIGRATE_KEPT, /* the table has the flow already, and it stays as it is */
+	LB_MIGRATE_FULL, /* there is no room in its bucket */
 };
 
 /*
@@ -60,27 +70,52 @@ __noinline int lb_migrate_way(const struct lb_bucket *b, __u32 worth, __u32 now)
 	return least & 15;
 }
 
-/* Returns 0 if the bucket is locked: user space tries again. */
+/* The way to write the flow to, in a locked bucket. LB_WAYS if there is none. */
+__noinline int lb_migrate_place(const struct lb_bucket *b, const struct lb_migrate_entry *e)
+{
+	__u16 now = lb_time();
+	__u32 worth;
+
+	if (!b || !e)
+		return LB_WAYS;
+	worth = lb_migrate_worth(e->time, now);
+	if (e->modest)
+		worth = 1 -
+			lb_less(worth, 1); /* flows that have expired are worth less, no others */
+	return lb_migrate_way(b, worth, now);
+}
+
+/* Returns enum lb_migrate_result. */
 __noinline int lb_migrate_flow(const struct lb_migrate_entry *e)
 {
+	int result;
 	struct lb_bucket *b;
-	__u16 now = lb_time();
+	__u64 found;
 	__u32 way;
 
 	if (!e)
-		return 1;
+		return LB_MIGRATE_FULL;
 	b = lb_bucket(e->flow.hash);
 	if (!b)
-		return 1;
+		return LB_MIGRATE_FULL;
 	if (!lb_bucket_lock(b))
-		return 0;
-	if (!lb_flow_scan(b, &e->flow)) { /* a flow that the programs have inserted is newer */
-		way = lb_migrate_way(b, lb_migrate_worth(e->time, now), now);
-		if (way < LB_WAYS)
-			lb_entry_write(b, way, &e->flow, e->backend, e->time);
+		return LB_MIGRATE_LOCKED;
+	found = lb_flow_scan(b, &e->flow);
+	if (found) {
+		/* A flow that the programs have inserted, or have seen a packet of, is newer. */
+		way = (__u32)found == e->was && (__u16)(found >> 32) == e->was_time ? found >> 48
+										    : LB_WAYS;
+		result = LB_MIGRATE_KEPT;
+	} else {
+		way = lb_migrate_place(b, e);
+		result = LB_MIGRATE_FULL;
+	}
+	if (way < LB_WAYS) {
+		lb_entry_write(b, way, &e->flow, e->backend, e->time);
+		result = LB_MIGRATE_DONE;
 	}
 	lb_bucket_unlock(b);
-	return 1;
+	return result;
 }
 
 SEC("xdp")
@@ -89,7 +124,7 @@ int lb_migrate(struct xdp_md *ctx)
 	struct lb_migrate_entry e __attribute__((aligned(8)));
 
 	if (bpf_xdp_load_bytes(ctx, 0, &e, sizeof(e)))
-		return 1; /* never */
+		return LB_MIGRATE_FULL; /* never */
 	return lb_migrate_flow(&e);
 }
 

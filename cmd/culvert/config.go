@@ -142,6 +142,22 @@ const aboutConfig = `The file is TOML:
   # next_hop4 = "10.0.0.1"        # default: the session's own address
   # next_hop6 = "fd00::1"
 
+  [lb.peers]                      # machines with the same VIPs tell each other their flows, so
+                                  # that connections survive the loss of one
+  listen = "10.0.0.1:9482"        # where the others send to: UDP, with bulk TCP too
+  peers = ["10.0.0.2:9482"]       # the others
+  key_file = "peers.key"          # the same on all; the file's mode must be 0600
+  rate = 20000                    # flows told in a second; this is the default
+  # flows = 262144                # most flows told, and kept of others; default: a quarter of
+                                  # the flow table
+
+  [lb.peers.bulk]                 # a start asks the others for their flows by TLS, and
+                                  # announces addresses then
+  cert_file = "lb1.crt"           # names the address in listen
+  key_file = "lb1.key"            # its mode must be 0600
+  ca_file = "ca.crt"              # whose certificates the others have to have
+  timeout = "5s"                  # announce after that time at the latest
+
   [sflow]                         # exports samples of packets by sFlow version 5
   collector = "192.0.2.9:6343"    # who receives them; 6343 is the default port
   rate = 1000                     # one packet of so many is sampled; this is the default

@@ -72,6 +72,11 @@ func dialWebWithin(l *lab.Lab, vip netip.AddrPort, timeout time.Duration) (*webC
 	if port >= 32768 {
 		return nil, errors.New("no port is left for another connection of the client")
 	}
+	return dialWebFrom(l, vip, timeout, port)
+}
+
+// dialWebFrom is dialWebWithin from a port of the client.
+func dialWebFrom(l *lab.Lab, vip netip.AddrPort, timeout time.Duration, port int) (*webConn, error) {
 	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{Port: port}, Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		return errors.Join(raw.Control(func(fd uintptr) {
 			err = errors.Join(

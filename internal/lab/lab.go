@@ -61,6 +61,8 @@ type Options struct {
 	Routes Routes
 	// Plain adds the routes to the kernel without BGP (topology bgp).
 	Plain bool
+	// Balancers is the number of load balancers, 2 unless it is set (topology lb).
+	Balancers int
 	// Timeout is how long to wait for paths (topology scion3), or for each step
 	// (other topologies), by default 5 min.
 	Timeout time.Duration
@@ -76,8 +78,10 @@ type Options struct {
 type topology struct {
 	about      string
 	namespaces []string
-	check      func(Options) error
-	build      func(context.Context, *Lab, Options) error
+	// spaces returns the namespaces where options decide about them. It may be nil.
+	spaces func(Options) []string
+	check  func(Options) error
+	build  func(context.Context, *Lab, Options) error
 }
 
 var topologies = map[string]topology{
@@ -223,6 +227,9 @@ func prepare(kind string, o Options) (topology, Options, error) {
 	}
 	if err := t.check(o); err != nil {
 		return t, o, fmt.Errorf("%w %s: %w", ErrOptions, kind, err)
+	}
+	if t.spaces != nil {
+		t.namespaces = t.spaces(o)
 	}
 	if o.Peers == (Peers{}) {
 		peers, err := DefaultPeers()

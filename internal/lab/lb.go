@@ -24,14 +24,28 @@ import (
 // client directly. Each backend has another encapsulation: IPIP or GUE, over IPv4 or IPv6.
 var lbTopology = topology{
 	about:      "two load balancers that announce VIPs by BGP, four web servers, and a client",
-	namespaces: append([]string{"client", "router"}, append(numbered("lb", lbBalancers), numbered("b", lbBackends)...)...),
+	namespaces: lbNamespaces(Options{}),
+	spaces:     lbNamespaces,
 	check:      checkLB,
 	build:      buildLB,
 }
 
+func lbNamespaces(o Options) []string {
+	return append([]string{"client", "router"}, append(numbered("lb", o.balancers()), numbered("b", lbBackends)...)...)
+}
+
+// balancers returns the number of load balancers.
+func (o Options) balancers() int {
+	if o.Balancers == 0 {
+		return lbBalancers
+	}
+	return o.Balancers
+}
+
 const (
-	lbBalancers = 2
-	lbBackends  = 4
+	lbBalancers     = 2 // unless Options.Balancers says another number
+	lbMostBalancers = 9
+	lbBackends      = 4
 	// Numbers of the networks, for net18. The first balancer and the first backend have the next number.
 	lbNetClient    = 1
 	lbNetBalancers = 10
@@ -75,6 +89,9 @@ func checkLB(o Options) error {
 	if o.Timeout < 0 {
 		return errors.New("a time must not be negative")
 	}
+	if o.balancers() < 1 || o.balancers() > lbMostBalancers {
+		return fmt.Errorf("%d balancers: choose 1 to %d", o.Balancers, lbMostBalancers)
+	}
 	if o.MTU > 3400 { // with a larger MTU a veth takes multi-buffer programs only, and no redirects to other veths
 		return fmt.Errorf("MTU %d: choose 1280 to 3400", o.MTU)
 	}
@@ -103,10 +120,10 @@ func buildLB(ctx context.Context, l *Lab, o Options) error {
 	l.LB = &LB{VIP4: lbVIP4, VIP6: lbVIP6, Configs: map[string]string{}}
 	return firstError(
 		func() error { return l.wireLB(o) },
-		func() error { return l.startLBRouter() },
+		func() error { return l.startLBRouter(o.balancers()) },
 		func() error { return l.startLBBackends(ctx, w, lbBackends, "to-router") },
-		func() error { return l.startLBBalancers(ctx, w) },
-		func() error { return l.waitVIPs(ctx, w, "router", lbBalancers) },
+		func() error { return l.startLBBalancers(ctx, w, o.balancers()) },
+		func() error { return l.waitVIPs(ctx, w, "router", o.balancers()) },
 		func() error { return l.waitAnswers(ctx, w, lbBackends) },
 	)
 }
@@ -150,8 +167,8 @@ func (l *Lab) wireSpoke(hub, ns string, o Options) error {
 // hashFields selects the addresses, the protocol and the ports, as a mask.
 const hashFields = "55"
 
-func (l *Lab) startLBRouter() error {
-	if err := writeFile(l.birdConfig("router"), lbRouterConfig(l.birdSocket("router"))); err != nil {
+func (l *Lab) startLBRouter(balancers int) error {
+	if err := writeFile(l.birdConfig("router"), lbRouterConfig(l.birdSocket("router"), balancers)); err != nil {
 		return err
 	}
 	return l.startBIRD("router")
@@ -208,8 +225,8 @@ func (l *Lab) StartWebServer(ns string) error {
 	return l.spawn(WebProcess(ns), ns, l.Culvert, "lab", "web", "--listen", fmt.Sprintf(":%d", lbHTTPPort), ns)
 }
 
-func (l *Lab) startLBBalancers(ctx context.Context, w waiter) error {
-	for _, ns := range numbered("lb", lbBalancers) {
+func (l *Lab) startLBBalancers(ctx context.Context, w waiter, n int) error {
+	for _, ns := range numbered("lb", n) {
 		config := l.file(ns + ".toml")
 		l.LB.Configs[ns] = config
 		if err := writeFile(config, lbConfig(ns)); err != nil {

@@ -36,10 +36,10 @@ const birdLBNeighbor = `protocol bgp %[1]s_%[2]s {
 `
 
 // lbRouterConfig returns the configuration of BIRD in router. Each family has a session of its own.
-func lbRouterConfig(socket string) string {
+func lbRouterConfig(socket string, balancers int) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, birdLB, socket, net18(lbNetClient, 1, false).Addr(), lbVIP4, lbVIP6)
-	for _, ns := range numbered("lb", lbBalancers) {
+	for _, ns := range numbered("lb", balancers) {
 		for _, v6 := range []bool{false, true} {
 			family := map[bool]string{false: "4", true: "6"}[v6]
 			fmt.Fprintf(&s, birdLBNeighbor, ns, family, net18(lbNet(ns), 1, v6).Addr(), asLBRouter, net18(lbNet(ns), 2, v6).Addr(), asLBBalancers)

@@ -26,6 +26,8 @@ type Options struct {
 	Log      *slog.Logger
 	// Announcer announces the addresses of VIPs that are served. It is nil if they are not to be announced.
 	Announcer Announcer
+	// Peers exchanges flows with other load balancers. It is nil if none are exchanged.
+	Peers Peers
 	// Handover is what the Run before has left. It may be nil.
 	Handover *Handover
 	// Turns is the pulse of the loop of Run, and Checks that of the health checks. They may be nil.
@@ -36,6 +38,14 @@ type Options struct {
 type Announcer interface {
 	// Set announces these prefixes and withdraws all others.
 	Set(context.Context, []netip.Prefix) error
+}
+
+// Peers exchanges flows with other load balancers.
+type Peers interface {
+	// Follow is called with each state that the data plane follows from now on, or follows with other routes or results of checks.
+	Follow(State)
+	// Ready tells whether addresses may be announced: the others have told their flows, or time is up.
+	Ready() bool
 }
 
 const (
@@ -129,7 +139,7 @@ func (r *runner) run(ctx context.Context) error {
 		r.failing(ctx, "dead flows stay in the flow table", r.gc.Step())
 		r.settle()
 		r.watchTable(ctx)
-		if !r.upToDate && !due { // a step that is due may change what is announced
+		if !r.upToDate && !due && r.mayAnnounce() { // a step that is due may change what is announced
 			r.announce(ctx)
 		}
 		select {
@@ -231,6 +241,9 @@ func (r *runner) sync(ctx context.Context, p *lbplane.Plane) error {
 	r.logBackends(&s, old, now)
 	r.logDrains(&s)
 	r.settling.update(&s, old, now)
+	if r.Peers != nil {
+		r.Peers.Follow(s.clone())
+	}
 	return nil
 }
 

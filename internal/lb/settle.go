@@ -99,6 +99,11 @@ func (r *runner) settle() {
 	}
 }
 
+// mayAnnounce tells whether routers may send flows here. A machine that has just started first gets the flows of its peers.
+func (r *runner) mayAnnounce() bool {
+	return r.spoken || r.Peers == nil || r.Peers.Ready()
+}
+
 // announce announces the addresses to the routers. run tries again after an error.
 func (r *runner) announce(ctx context.Context) {
 	if r.Announcer == nil {

@@ -69,12 +69,16 @@ func scaled(hash uint64, n uint32) uint32 {
 // machines on which these are the same. If v.Source is set, ports and protocol do not matter. If v.SourcePort is set, the
 // VIP's port and the protocol do not matter.
 func (o Options) Position(v VIP, proto uint8, client netip.AddrPort, port uint16) uint32 {
-	if v.SourcePort {
-		proto, port = 0, 0
-	}
-	k := newFlowKey(0, client, port)
+	return o.position(v, proto, newFlowKey(0, client, port))
+}
+
+// position is Position for the key of a flow.
+func (o *Options) position(v VIP, proto uint8, k flowKey) uint32 {
 	h := hashWord(o.Seed[0], o.Seed[1], k.src[0]) + hashWord(o.Seed[2], o.Seed[3], k.src[1])
-	if !v.Source {
+	switch {
+	case v.SourcePort:
+		h += hashWord(o.Seed[4], o.Seed[5], uint64(uint16(k.ports)))
+	case !v.Source:
 		h += hashWord(o.Seed[4], o.Seed[5], uint64(k.ports)|uint64(proto)<<32)
 	}
 	return scaled(hashMix(h), uint32(o.RingSize))

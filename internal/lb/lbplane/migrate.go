@@ -41,23 +41,49 @@ func (f flowMap) loadMigrator() (*migrator, error) {
 	return &migrator{loaded.LbMigrate}, nil
 }
 
-// insert inserts a flow, unless the table has it already or has no room for it. It gives a flow up whose bucket stays
-// locked.
-func (c *migrator) insert(e flowEntry) error {
+// migrateResult is what has become of a flow: enum lb_migrate_result of bpf/lb/migrate.bpf.c.
+type migrateResult uint32
+
+const (
+	migrateLocked migrateResult = iota // the bucket stays locked
+	migrateDone
+	migrateKept
+	migrateFull
+)
+
+// insert inserts a flow, unless the table has it already or has no room for it.
+func (c *migrator) insert(e flowEntry) (migrateResult, error) {
+	return c.run(e.bytes())
+}
+
+// insertModestly inserts a flow, and takes no way from a flow that has not expired. An entry of the flow with the backend and the
+// time of was is replaced, if was is not nil.
+func (c *migrator) insertModestly(e flowEntry, was *flowEntry) (migrateResult, error) {
+	b := e.bytes()
+	if was != nil {
+		bpfobj.Native.PutUint16(b[38:], was.time)
+		bpfobj.Native.PutUint32(b[40:], uint32(was.backend))
+	}
+	bpfobj.Native.PutUint32(b[44:], 1)
+	return c.run(b)
+}
+
+// run gives a flow up whose bucket stays locked.
+func (c *migrator) run(b []byte) (migrateResult, error) {
 	for range migratorTries {
-		done, err := c.prog.Run(&ebpf.RunOptions{Data: e.bytes()})
-		if err != nil || done != 0 {
-			return err
+		done, err := c.prog.Run(&ebpf.RunOptions{Data: b})
+		if err != nil || migrateResult(done) != migrateLocked {
+			return migrateResult(done), err
 		}
 	}
-	return nil
+	return migrateLocked, nil
 }
 
 func (c *migrator) Close() { c.prog.Close() }
 
 // bytes returns the entry as struct lb_migrate_entry of bpf/lb/migrate.bpf.c.
 func (e flowEntry) bytes() []byte {
-	b := make([]byte, 40)
+	b := make([]byte, 48)
 	bpfobj.Native.PutUint64(b, e.src[0])
 	bpfobj.Native.PutUint64(b[8:], e.src[1])
 	bpfobj.Native.PutUint32(b[16:], e.ports)

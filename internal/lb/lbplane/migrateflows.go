@@ -59,7 +59,8 @@ func (f flowMap) migrateFlows(flows *ebpf.Map, running bool) error {
 			if _, way, known := to.place(e, clock); known || way < 0 {
 				return nil
 			}
-			return c.insert(e)
+			_, err := c.insert(e)
+			return err
 		}
 	}
 	gcClock := clock

@@ -32,6 +32,7 @@ func (p *Plan) Changes(former stage.Plan, running *datapath.Instance) []string {
 		p.takesBack(&c, running)
 	}
 	bgpChanges(&c, f.bgp, p.bgp)
+	peersChanges(&c, f.peers, p.peers)
 	return c
 }
 

@@ -2,10 +2,17 @@
 
 package lbstage
 
-// Files implements stage.Reader: the files with passwords of BGP sessions.
+// Files implements stage.Reader: the files with passwords of BGP sessions, and with the key of peers. Those of TLS are read again for
+// each connection.
 func (p *Plan) Files() (paths []string) {
-	if p.file == nil || p.file.BGP == nil {
+	if p.file == nil {
 		return nil
+	}
+	if t := p.file.Peers; t != nil {
+		paths = append(paths, t.Relative("key_file", t.KeyFile))
+	}
+	if p.file.BGP == nil {
+		return paths
 	}
 	for _, n := range p.file.BGP.Neighbor {
 		if n.PasswordFile != "" {

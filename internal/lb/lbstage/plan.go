@@ -16,6 +16,7 @@ import (
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/peers"
 	"culvert/internal/stage"
 )
 
@@ -24,6 +25,7 @@ type Plan struct {
 	state   lb.State
 	options lbplane.Options
 	bgp     *announce.Options // nil if nothing is announced
+	peers   *peers.Options    // nil if no flows are exchanged with other machines
 	file    *Table            // nil for a file without the table
 	kept    bool              // the file has no table, but there are VIPs made by hand
 	ownSeed string            // this machine's seed once the plan is prepared, "" if the file has one
@@ -73,6 +75,8 @@ func Compile(f stage.File) (*Plan, error) {
 		errs.Add(p.locate(p.state.Validate(p.options)))
 	}
 	p.bgp, err = compileBGP(c.BGP)
+	errs.Add(err)
+	p.peers, err = compilePeers(c.Peers, p.options.Flows)
 	errs.Add(err)
 	if err := errs.Err(); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/lb/peers"
 	"culvert/internal/stage"
 )
 
@@ -30,6 +31,7 @@ type service struct {
 	// off is set once the load balancer is off.
 	off       bool
 	published *publisher // nil if nobody serves
+	exchange  exchange   // of flows with peers
 }
 
 func newService() *service {
@@ -59,9 +61,16 @@ func (s *service) release() error {
 
 // run runs the load balancer and announces its VIPs until ctx ends. If the cause is stage.ErrSucceeded the BGP sessions stay, for
 // the next run.
-func (s *service) run(ctx context.Context, o lb.Options, bgp *announce.Options) error {
+func (s *service) run(ctx context.Context, o lb.Options, p *Plan, sockets *peers.Sockets) error {
 	o.Handover = &s.handover
-	speaker, err := s.speak(ctx, bgp, o.Log)
+	exchanges, err := s.exchange.begin(p.peers, sockets, o.Instance, o.Log)
+	if err != nil {
+		return errors.Join(err, s.end())
+	}
+	if exchanges != nil {
+		o.Peers = exchanges
+	}
+	speaker, err := s.speak(ctx, p.bgp, o.Log)
 	if err != nil {
 		return errors.Join(err, s.end())
 	}
@@ -121,6 +130,7 @@ func (s *service) silence() {
 // seconds for that, so only end waits for it.
 func (s *service) retire() {
 	s.silence()
+	s.exchange.end()
 	s.mu.Lock()
 	published := s.published
 	s.published = nil
@@ -132,6 +142,7 @@ func (s *service) retire() {
 
 // end ends the BGP sessions as at the end of the process: with a graceful restart, neighbors keep the prefixes.
 func (s *service) end() (err error) {
+	s.exchange.end()
 	s.mu.Lock()
 	speaker, published := s.speaker, s.published
 	s.speaker, s.published = nil, nil

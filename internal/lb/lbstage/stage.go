@@ -4,6 +4,7 @@ package lbstage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -17,6 +18,7 @@ import (
 	"culvert/internal/host/pulse"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/peers"
 	"culvert/internal/stage"
 )
 
@@ -52,7 +54,11 @@ func (p *Plan) State() lb.State { return p.state }
 
 // Prepare implements stage.Plan.
 func (p *Plan) Prepare(_ context.Context, start stage.Start) (stage.Prepared, error) {
-	return p.prepare(start, nil)
+	next, err := p.prepare(start, nil)
+	if err != nil {
+		return nil, err
+	}
+	return next, next.openSockets()
 }
 
 // prepare is Prepare for a plan that follows former, nil for none.
@@ -71,7 +77,7 @@ func (p *Plan) prepare(start stage.Start, former *Plan) (*prepared, error) {
 // ServedBy implements stage.Successor. VIPs, backends and checks reach the former stage through the maps: only BGP does not.
 func (p *Plan) ServedBy(former stage.Prepared) bool {
 	f, ok := former.(*prepared)
-	return ok && p.On() == f.On() && reflect.DeepEqual(p.bgp, f.bgp)
+	return ok && p.On() == f.On() && reflect.DeepEqual(p.bgp, f.bgp) && reflect.DeepEqual(p.peers, f.peers)
 }
 
 // Succeed implements stage.Successor. The BGP sessions go on with the options of the plan once Serve begins.
@@ -86,6 +92,9 @@ func (p *Plan) Succeed(ctx context.Context, start stage.Start, former stage.Prep
 	}
 	f.service.hold()
 	next.service = f.service
+	if err := next.openSockets(); err != nil {
+		return nil, errors.Join(err, f.service.release())
+	}
 	return next, nil
 }
 
@@ -95,6 +104,9 @@ func (p *Plan) CheckHost(h stage.Host) error {
 		return nil
 	}
 	p.noteBGP(h.Note)
+	if err := p.checkPeers(h); err != nil {
+		return err
+	}
 	_, err := p.seedText()
 	return err
 }
@@ -181,6 +193,7 @@ type prepared struct {
 	// turns is the pulse of the loop that keeps the data plane in step, and checks that of the health checks.
 	turns, checks *pulse.Pulse
 	service       *service
+	sockets       *peers.Sockets // for the peers, until Serve takes them; nil if there are none, or the service has them
 	release       sync.Once
 }
 
@@ -242,7 +255,9 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 		return nil
 	}
 	ready()
-	return p.service.run(ctx, lb.Options{Instance: p.inst, Log: p.start.Log, Turns: p.turns, Checks: p.checks}, p.bgp)
+	sockets := p.sockets
+	p.sockets = nil
+	return p.service.run(ctx, lb.Options{Instance: p.inst, Log: p.start.Log, Turns: p.turns, Checks: p.checks}, p.Plan, sockets)
 }
 
 // Settle resolves the next hops of the backends of a load balancer once, and writes a line to out for those that it could not
@@ -276,6 +291,11 @@ func (p *prepared) Settle(ctx context.Context) error {
 
 // Close implements stage.Prepared.
 func (p *prepared) Close() (err error) {
-	p.release.Do(func() { err = p.service.release() })
+	p.release.Do(func() {
+		if p.sockets != nil {
+			err = p.sockets.Close()
+		}
+		err = errors.Join(err, p.service.release())
+	})
 	return err
 }

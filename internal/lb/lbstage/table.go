@@ -30,6 +30,8 @@ type Table struct {
 	SYNTimeout string     `toml:"syn_timeout,omitempty"`
 	VIP        []VIPTable `toml:"vip,omitempty"`
 	BGP        *BGPTable  `toml:"bgp,omitempty"`
+	// Peers is nil if no flows are exchanged with other machines.
+	Peers *PeersTable `toml:"peers,omitempty"`
 
 	config.Position
 }
@@ -118,6 +120,10 @@ func (b *Table) Check(in config.Position) error {
 	if err := b.BGP.check(in); err != nil {
 		errs.Add(err)
 		b.BGP = nil
+	}
+	if err := b.Peers.check(in); err != nil {
+		errs.Add(err)
+		b.Peers = nil
 	}
 	return errs.Err()
 }

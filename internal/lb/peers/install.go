@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/peerstate"
+)
+
+// install puts flows that a peer has told into the flow table, as far as they are not there.
+func (s *Service) install(flows []toldFlow) {
+	if len(flows) == 0 || s.x == nil || s.names == nil {
+		return // the peer tells them again
+	}
+	open, err := s.x.Follow()
+	if s.open = open; err != nil || !open {
+		return // turn says so
+	}
+	for n := range flows {
+		result, err := s.installOne(&flows[n])
+		s.failing("flows of peers do not get into the flow table", err)
+		s.counts.flows[result]++
+	}
+}
+
+func (s *Service) installOne(f *toldFlow) (result string, err error) {
+	vip, ok := s.names.vips[f.service]
+	if !ok {
+		return peerstate.NoVIP, nil
+	}
+	id, ok := s.names.ids[backendKey{vip, f.backend}]
+	switch {
+	case !ok:
+		return peerstate.NoBackend, nil
+	case s.names.backends[id].lost:
+		return peerstate.BackendDown, nil
+	}
+	time, ok := s.x.At(f.state, f.idle)
+	if !ok {
+		return peerstate.Expired, nil
+	}
+	k, as := lbplane.NewFlowKey(vip, f.client, f.port), lbplane.Held{Backend: id, Time: time}
+	was, there := s.x.Find(k)
+	if !there {
+		if len(s.held) >= s.limit() {
+			return peerstate.OverLimit, nil
+		}
+		return s.put(k, as, nil, peerstate.Installed)
+	}
+	before, told := s.held[k]
+	told = told && before == was
+	switch {
+	case s.x.Expired(was.Time):
+		return s.put(k, as, &was, peerstate.Installed)
+	case was.Backend == id && s.later(as, was, told):
+		return s.put(k, as, &was, peerstate.Refreshed)
+	case was.Backend == id:
+		return peerstate.Known, nil
+	case told:
+		return s.put(k, as, &was, peerstate.Replaced)
+	}
+	return peerstate.Conflict, nil
+}
+
+// later tells whether a flow as it is told has had a packet later than was, or is in another state by the same packet.
+func (s *Service) later(as, was lbplane.Held, told bool) bool {
+	a, b := s.x.Idle(as.Time), s.x.Idle(was.Time)
+	return a < b || a == b && told && as.Time.State() != was.Time.State()
+}
+
+// put puts a flow into the table.
+func (s *Service) put(k lbplane.FlowKey, as lbplane.Held, was *lbplane.Held, done string) (string, error) {
+	result, err := s.x.Put(k, as, was)
+	switch {
+	case err != nil || result == lbplane.PutFull:
+		return peerstate.Full, err
+	case result == lbplane.PutKept:
+		return peerstate.Conflict, nil // a packet came meanwhile
+	}
+	if _, held := s.held[k]; held || len(s.held) < s.limit() {
+		s.held[k] = as
+	}
+	return done, nil
+}
