@@ -16,6 +16,7 @@ import (
 
 	"culvert/cmd/culvert/internal/benchcmd"
 	"culvert/cmd/culvert/internal/cli"
+	"culvert/cmd/culvert/internal/clustercmd"
 	"culvert/cmd/culvert/internal/filtercmd"
 	"culvert/cmd/culvert/internal/lbcmd"
 	"culvert/cmd/culvert/internal/routecmd"
@@ -133,6 +134,7 @@ var verbs = []func() *cobra.Command{
 	routecmd.New,
 	filtercmd.New,
 	lbcmd.New,
+	clustercmd.New,
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,

@@ -166,8 +166,9 @@ func (s Scope) Holds(node string, roles []string) bool {
 	return false
 }
 
-// mostName bounds the length of names, in bytes: they are parts of keys and of certificates' common names (64, RFC 5280).
-const mostName = 60
+// mostName bounds the length of names, in bytes: they are parts of keys and, with kind and ID (16 bytes), of certificates' common names
+// (64, RFC 5280).
+const mostName = 48
 
 // CheckName refuses what cannot be the name of a cluster, role or node: letters, digits, '-', '_' and '.', which stand for
 // themselves in keys, files and certificates.

@@ -7,6 +7,7 @@ import (
 
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/report"
+	"culvert/internal/cluster/access"
 	"culvert/internal/decap"
 	"culvert/internal/doctor"
 	"culvert/internal/edit"
@@ -29,6 +30,7 @@ func printed() map[string][]any {
 		"bench insn":      {[]guest.Counts{}},
 		"bench run":       {report.Report{}},
 		"bench sink":      {load.ListenReport{}},
+		"cluster list":    {[]access.Grant{}},
 		"check":           {node.CheckAnswer{}},
 		"doctor":          {doctor.Report{}},
 		"filter list":     {filterview.Report{}},

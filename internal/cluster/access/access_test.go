@@ -24,7 +24,7 @@ var keys = cluster.KeysOf("edge")
 // TestAccess lets a node, a reader and a writer in, tries what each may not do, and revokes them.
 func TestAccess(t *testing.T) {
 	a := authority(t, "edge")
-	member, err := a.Issue(a.Dir, "member", "member", []string{"127.0.0.1"})
+	member, err := a.Issue(a.Dir, "member", MemberName, []string{"127.0.0.1"})
 	must(t, err)
 	bed := clusterbed.New(t, clusterbed.Options{Configure: func(c *embed.Config) {
 		c.ClientTLSInfo = transport.TLSInfo{
@@ -46,10 +46,14 @@ func TestAccess(t *testing.T) {
 	root := client(a, Root)
 	must(t, Enable(ctx, root, keys))
 	must(t, Enable(ctx, root, keys)) // once more changes nothing
-	for _, u := range [][2]string{{KindReader, "r"}, {KindWriter, "w"}, {KindNode, "n1"}, {KindNode, "n2"}} {
-		must(t, Allow(ctx, root, keys, u[0], u[1]))
+	allow := func(kind, name string) User {
+		u := NewUser(kind, name)
+		must(t, Allow(ctx, root, keys, u))
+		return u
 	}
-	reader, writer, node := client(a, "reader:r"), client(a, "writer:w"), client(a, "node:n1")
+	n1, w := allow(KindNode, "n1"), allow(KindWriter, "w")
+	reader, writer, node := client(a, allow(KindReader, "r").String()), client(a, w.String()), client(a, n1.String())
+	allow(KindNode, "n2")
 
 	type try struct {
 		who     string
@@ -61,6 +65,7 @@ func TestAccess(t *testing.T) {
 	for _, try := range []try{
 		{"reader", reader, keys.Current(), false, true},
 		{"reader", reader, keys.Current(), true, false},
+		{"reader", reader, keys.Ask("1"), true, true},
 		{"reader", reader, "/culvert/other/current", false, false},
 		{"writer", writer, keys.Current(), true, true},
 		{"writer", writer, "/culvert/other/current", true, false},
@@ -72,7 +77,8 @@ func TestAccess(t *testing.T) {
 		{"node", node, keys.Answer("n1", "1"), true, true},
 		{"node", node, keys.Answer("n2", "1"), true, false},
 		{"node", node, keys.Urgent("00000001"), true, false},
-		{"unknown", client(a, "writer:nobody"), keys.Current(), false, false},
+		{"unknown", client(a, "writer:w:00000000"), keys.Current(), false, false},
+		{"member", client(a, MemberName), keys.Current(), false, false},
 	} {
 		var err error
 		if try.write {
@@ -84,27 +90,35 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%s, write %v of %s: %v, to be allowed: %v", try.who, try.write, try.key, err, try.allowed)
 		}
 	}
-	if _, err := List(ctx, writer); err == nil {
+	if _, err := List(ctx, writer, keys); err == nil {
 		t.Error("a writer sees the users")
 	}
-	grants, err := List(ctx, root)
+	grants, err := List(ctx, root, keys)
 	must(t, err)
-	n := slices.IndexFunc(grants, func(g Grant) bool { return g.User == "node:n1" })
+	n := slices.IndexFunc(grants, func(g Grant) bool { return g.User == n1 })
 	if n < 0 || !slices.Contains(grants[n].Writes, keys.Node("n1")) || slices.Contains(grants[n].Writes, keys.Prefix()+"*") {
 		t.Errorf("users %+v", grants)
 	}
 
-	if there, err := Revoke(ctx, root, "node:n1"); err != nil || !there {
+	if there, err := Revoke(ctx, root, n1); err != nil || !there {
 		t.Fatal(there, err)
 	}
-	if _, err := node.Get(ctx, keys.Current()); !refused(err) {
-		t.Errorf("a node that was revoked gets %v", err)
+	must(t, Forget(ctx, root, keys, "n1"))
+	get := func(c *clientv3.Client, key string) int {
+		r, err := c.Get(ctx, key)
+		must(t, err)
+		return len(r.Kvs)
 	}
-	if there, err := Revoke(ctx, root, "node:n1"); err != nil || there {
+	if get(root, keys.Node("n1")) != 0 {
+		t.Error("the state of a node that was revoked is still there")
+	}
+	if there, err := Revoke(ctx, root, n1); err != nil || there {
 		t.Errorf("revoked twice: %v %v", there, err)
 	}
-	if _, err := Revoke(ctx, root, Root); err == nil {
-		t.Error("root was revoked")
+	again := client(a, allow(KindNode, "n1").String())
+	get(again, keys.Current())
+	if _, err := node.Get(ctx, keys.Current()); !refused(err) {
+		t.Errorf("a certificate that was revoked gets %v, after its node has got another one", err)
 	}
 
 	// The certificate of another cluster has the right name and the wrong authority.

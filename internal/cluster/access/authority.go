@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"culvert/internal/cluster"
@@ -96,14 +97,14 @@ func Init(dir, name string) (*Authority, error) {
 
 // Open reads the authority in dir.
 func Open(dir string) (*Authority, error) {
-	name, err := os.ReadFile(filepath.Join(dir, nameFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s has no authority of a cluster: name its directory with --dir, or make one with 'culvert cluster init NAME'", dir)
-	}
+	name, err := ClusterOf(dir)
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{Dir: dir, Cluster: string(name[:max(len(name)-1, 0)])}
+	a := &Authority{Dir: dir, Cluster: name}
+	if _, err := os.Lstat(filepath.Join(dir, caKeyFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s has no %s: the directory that 'culvert cluster init' made has it", dir, caKeyFile)
+	}
 	pair, err := Load(Files{Cert: filepath.Join(dir, CAFile), Key: filepath.Join(dir, caKeyFile)})
 	if err != nil {
 		return nil, err
@@ -114,6 +115,22 @@ func Open(dir string) (*Authority, error) {
 	}
 	a.cert, a.key = pair.Leaf, key
 	return a, nil
+}
+
+// ClusterOf returns the name of the cluster whose files are in dir.
+func ClusterOf(dir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, nameFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s has no files of a cluster: name their directory with --dir, or make them with 'culvert cluster init NAME'", dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimSpace(string(text))
+	if err := cluster.CheckName(name); err != nil {
+		return "", fmt.Errorf("%s: %w", filepath.Join(dir, nameFile), err)
+	}
+	return name, nil
 }
 
 // Issue makes a certificate for user, with its key, in dir, beside the authority's own. hosts are the addresses and names that a server
