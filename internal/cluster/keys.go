@@ -174,11 +174,11 @@ const mostName = 48
 // themselves in keys, files and certificates.
 func CheckName(name string) error {
 	if name == "" || len(name) > mostName {
-		return fmt.Errorf("a name of %d bytes: write 1 to %d letters, digits, -, _ and .", len(name), mostName)
+		return fmt.Errorf("a name of %d bytes: it has 1 to %d, letters, digits and .-_ alone", len(name), mostName)
 	}
 	for _, r := range name {
 		if !strings.ContainsRune("-_.", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
-			return fmt.Errorf("%q in the name %q: write letters, digits, -, _ and .", r, name)
+			return fmt.Errorf("%q in the name %q: write letters, digits and .-_ alone", r, name)
 		}
 	}
 	if strings.Trim(name, ".") == "" {
