@@ -67,10 +67,11 @@ test-unit: ## run the tests that need no root
 test-root: build peers ## run the tests that need root: packets, namespaces, the lab; ONLY=internal/lab for one package
 	@UNIT_PKGS="$(UNIT_PKGS)" ONLY="$(ONLY)" scripts/test.sh root
 
-test-long: deps build peers ## run all Go tests under the race detector, labs with an instrumented binary, 1,000 reloads under load, and the page in a browser: hours
+test-long: deps build peers ## run all Go tests under the race detector, labs with an instrumented binary, 1,000 reloads under load, 10,000 connections through a tier of load balancers, and the page in a browser: hours
 	@UNIT_PKGS="$(UNIT_PKGS)" scripts/test.sh race
 	@$(MAKE) build
 	CULVERT_TEST_RELOADS=1000 $(GO) test -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 6h -v -run 'TestReloadAllStages$$' ./internal/e2e
+	CULVERT_TEST_CONNECTIONS=10000 $(GO) test -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 2h -v -run 'TestLBPeers$$' ./internal/e2e
 	@$(MAKE) test-web
 	@$(MAKE) test-deb
 

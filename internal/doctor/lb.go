@@ -14,6 +14,7 @@ import (
 
 	"culvert/internal/host/trust"
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/lb/peerstate"
 )
 
 // LB is what the running or configured load balancers need from the host.
@@ -24,6 +25,9 @@ type LB struct {
 	Sessions []bgpstate.Session
 	// Unreported names the routers whose processes have not published the state of their BGP sessions.
 	Unreported []string
+	// Peers is what is wrong with the exchange of flows of all running processes. Exchanges tells whether one has any.
+	Peers     []peerstate.Problem
+	Exchanges bool
 	// Source4 and Source6 tell whether the sources of outer IPv4 and IPv6 headers are spread over a prefix.
 	Source4, Source6 bool
 }
@@ -127,6 +131,7 @@ func checkLB(f lbFacts, b *LB) []Finding {
 			Finding: "what data plane " + name + " announces is not known: its process has not published its BGP sessions in the " + trust.RunDir + " of this mount namespace",
 		})
 	}
+	found = append(found, checkPeers(b)...)
 	return append(found, checkLBMTU(f, b)...)
 }
 
@@ -156,6 +161,21 @@ func checkBGP(sessions []bgpstate.Session) (found []Finding) {
 			f.Finding += ": " + s.Error
 		}
 		found = append(found, f)
+	}
+	return found
+}
+
+// checkPeers has a finding for each thing that is wrong with the exchange of flows.
+func checkPeers(b *LB) (found []Finding) {
+	for _, p := range b.Peers {
+		f := Finding{Check: "lb-peers", Status: Warn, Finding: p.Text, Command: p.Command}
+		if p.Severe {
+			f.Status = Fail
+		}
+		found = append(found, f)
+	}
+	if b.Exchanges && len(found) == 0 {
+		found = append(found, Finding{Check: "lb-peers", Finding: "flows are exchanged with all peers of [lb.peers]"})
 	}
 	return found
 }

@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,6 +20,9 @@ import (
 	"culvert/internal/lab"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/lbview"
+	"culvert/internal/lb/peerstate"
+	"culvert/internal/testbed"
 )
 
 // connectionsEnv has the number of connections of TestLBPeers: 'make test-long' takes 10,000.
@@ -50,6 +55,7 @@ func TestLBPeers(t *testing.T) {
 	without := b.loseOne(connections, nil)
 	b.usePeers()
 	with := b.loseOne(connections, b.awaitTold)
+	b.wantShown()
 	t.Logf("of %d connections broke: %d without peers, %d with peers", connections, without, with)
 	if without == 0 || with > 0 {
 		t.Errorf("of %d connections broke: %d without peers, want some; %d with peers, want none", connections, without, with)
@@ -159,9 +165,9 @@ func (b *tier) usePeers() {
 	dir := b.TempDir()
 	key := filepath.Join(dir, "peers.key")
 	check(b.T, os.WriteFile(key, []byte("a key for tests only, of enough bytes\n"), 0o600))
-	address := func(ns string) string {
-		return netip.AddrPortFrom(netip.MustParseAddr("198.18.1"+ns[2:]+".2"), peersPort).String()
-	}
+	ca := testbed.NewAuthority(b.T)
+	machine := func(ns string) netip.Addr { return netip.MustParseAddr("198.18.1" + ns[2:] + ".2") }
+	address := func(ns string) string { return netip.AddrPortFrom(machine(ns), peersPort).String() }
 	for _, ns := range b.name {
 		var others []string
 		for _, other := range b.name {
@@ -169,7 +175,9 @@ func (b *tier) usePeers() {
 				others = append(others, strconv.Quote(address(other)))
 			}
 		}
-		b.peers[ns] = fmt.Sprintf("\n[lb.peers]\nlisten = %q\npeers = [%s]\nkey_file = %q\n", address(ns), strings.Join(others, ", "), key)
+		cert, secret := ca.Issue(machine(ns))
+		b.peers[ns] = fmt.Sprintf("\n[lb.peers]\nlisten = %q\npeers = [%s]\nkey_file = %q\n", address(ns), strings.Join(others, ", "), key) +
+			fmt.Sprintf("[lb.peers.bulk]\ncert_file = %q\nkey_file = %q\nca_file = %q\ntimeout = \"20s\"\n", cert, secret, ca.CA)
 	}
 }
 
@@ -188,6 +196,38 @@ func (b *tier) awaitTold(c *crowd) {
 	b.Logf("all balancers have %d flows with other backends than the rings' %v after the last change", deviating, time.Since(begin).Round(time.Millisecond))
 	if deviating == 0 {
 		b.Error("no flow has another backend than that of the ring")
+	}
+}
+
+// wantShown wants the commands to say that all balancers exchange flows, and that lb1 has asked for them before it was announced.
+func (b *tier) wantShown() {
+	b.Helper()
+	for _, ns := range b.name {
+		var report lbview.Report
+		check(b.T, json.Unmarshal([]byte(culvert(b.T, b.lab, ns, "lb", "show", "-j")), &report))
+		p := report.Peers
+		if p == nil || len(p.Peers) != 2 || p.Bulk != peerstate.BulkDone {
+			b.Fatalf("%s shows %+v", ns, p)
+		}
+		for _, other := range p.Peers {
+			if !other.Up || other.OtherSeed || other.OtherRings || other.Datagrams[peerstate.Accepted] == 0 {
+				b.Errorf("%s shows %+v", ns, other)
+			}
+		}
+		shown, status := culvert(b.T, b.lab, ns, "lb", "show"), culvert(b.T, b.lab, ns, "status")
+		if strings.Count(shown, "\npeer ") != 2 || strings.Contains(status, "PEERS") {
+			b.Errorf("%s shows\n%s\nand\n%s", ns, shown, status)
+		}
+		if out := culvert(b.T, b.lab, ns, "doctor"); !strings.Contains(out, "lb-peers") {
+			b.Errorf("doctor in %s says\n%s", ns, out)
+		}
+	}
+	log, err := os.ReadFile(filepath.Join(b.lab.Dir, "logs", lab.CulvertProcess("lb1")+".log"))
+	check(b.T, err)
+	last := log[max(0, bytes.LastIndex(log, []byte("msg=attached "))):]
+	asked, announced := bytes.Index(last, []byte("have told their flows")), bytes.Index(last, []byte("addresses to announce"))
+	if asked < 0 || announced < asked {
+		b.Errorf("lb1 has asked its peers at %d and announced addresses at %d of\n%s", asked, announced, last)
 	}
 }
 

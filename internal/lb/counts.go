@@ -8,6 +8,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/peerstate"
 )
 
 // counts holds what the metrics of a load balancer tell.
@@ -19,6 +20,8 @@ type counts struct {
 	// BGP tells whether the process has BGP sessions, and Sessions has their states.
 	BGP      bool
 	Sessions []bgpstate.Session
+	// Peers is the state of the exchange of flows, nil without one.
+	Peers *peerstate.State
 }
 
 // vipCounts holds the counters of a VIP.
@@ -76,6 +79,9 @@ func count(inst *datapath.Instance) (*counts, error) {
 		return nil, err
 	}
 	if out.Sessions, _, err = bgpstate.Of(inst); err != nil {
+		return nil, err
+	}
+	if out.Peers, err = peerstate.Of(inst); err != nil {
 		return nil, err
 	}
 	out.BGP = len(out.Sessions) > 0

@@ -8,6 +8,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/peerstate"
 	"culvert/internal/stats"
 )
 
@@ -77,6 +78,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 		ch <- d
 	}
 	bgpstate.Describe(ch)
+	peerstate.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -118,4 +120,5 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	send(prometheus.GaugeValue, vipsLimitDesc, uint64(all.Options.VIPs))
 	send(prometheus.GaugeValue, backendsLimitDesc, uint64(all.Options.Backends))
 	bgpstate.Collect(all.Sessions, ch)
+	peerstate.Collect(all.Peers, ch)
 }

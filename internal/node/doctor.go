@@ -21,6 +21,7 @@ import (
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbstage"
+	"culvert/internal/lb/peerstate"
 	"culvert/internal/route/routeplane"
 	"culvert/internal/route/routestage"
 	"culvert/internal/scion"
@@ -193,6 +194,9 @@ func DoctorRunning(o *doctor.Options) {
 				o.LB.Sessions = append(o.LB.Sessions, sessions...)
 				if err != nil || !known {
 					o.LB.Unreported = append(o.LB.Unreported, inst.Name())
+				}
+				if peers, err := peerstate.Of(inst); err == nil && peers != nil {
+					o.LB.Exchanges, o.LB.Peers = true, append(o.LB.Peers, peers.Problems()...)
 				}
 			}
 		}

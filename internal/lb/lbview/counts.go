@@ -7,6 +7,7 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/peerstate"
 )
 
 // Counts is the summary of a load balancer for 'culvert status'.
@@ -20,6 +21,8 @@ type Counts struct {
 	Weightless int `json:"weight_zero"`
 	// DrainedVIPs are the VIPs that are drained as a whole, left out if there are none.
 	DrainedVIPs []string `json:"drained_vips,omitempty"`
+	// PeerProblems says in a line each why flows may not survive the loss of a machine, left out without [lb.peers].
+	PeerProblems []string `json:"peer_problems,omitempty"`
 	// Flows is the number of flows that the flow table is made for, Used an estimate of the number in it.
 	Flows  int    `json:"flows"`
 	Used   uint64 `json:"flows_used"`
@@ -79,6 +82,13 @@ func Count(inst *datapath.Instance) (*Counts, error) {
 	c := &Counts{VIPs: len(v.state.VIPs), Flows: v.plane.Options().Flows, Memory: lbplane.Memory(inst)}
 	if c.Used, err = v.plane.FlowEstimate(); err != nil {
 		return nil, err
+	}
+	peers, err := peerstate.Of(inst)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range peers.Problems() {
+		c.PeerProblems = append(c.PeerProblems, p.Text)
 	}
 	for _, vip := range v.state.VIPs {
 		if vip.Drained {

@@ -10,6 +10,7 @@ import (
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/peerstate"
 )
 
 // States of a VIP.
@@ -36,8 +37,10 @@ type Report struct {
 	// BGP has the BGP sessions of the process, none without [lb.bgp].
 	BGP []bgpstate.Session `json:"bgp"`
 	// BGPKnown is false if the announcements of the process are not known. BGP and AnnouncedTo are then empty.
-	BGPKnown bool  `json:"bgp_known"`
-	VIPs     []VIP `json:"vips"`
+	BGPKnown bool `json:"bgp_known"`
+	// Peers is the state of the exchange of flows with other load balancers, left out without [lb.peers].
+	Peers *peerstate.State `json:"peers,omitempty"`
+	VIPs  []VIP            `json:"vips"`
 }
 
 // FlowTable has the size and the use of the flow table.

@@ -10,6 +10,7 @@ import (
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/peerstate"
 	"culvert/internal/show"
 )
 
@@ -69,6 +70,9 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 	}
 	if r.BGP == nil { // in JSON a list all the same
 		r.BGP = []bgpstate.Session{}
+	}
+	if r.Peers, err = peerstate.Of(v.inst); err != nil {
+		return r, err
 	}
 	for _, vip := range v.state.VIPs {
 		out, err := v.vip(vip, known[vip.Service.Key()], open)

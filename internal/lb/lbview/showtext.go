@@ -35,6 +35,7 @@ func (r Report) lines(now time.Time) []string {
 	for _, s := range r.BGP {
 		lines = append(lines, sessionLine(s, now))
 	}
+	lines = append(lines, peersLines(r.Peers, now)...)
 	for _, v := range r.VIPs {
 		lines = append(append(lines, ""), v.lines(r.neighbors(v), now)...)
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +53,9 @@ func (s *Service) ask() {
 			mu.Lock()
 			defer mu.Unlock()
 			flows += n
+			if timeUp(err) {
+				err = errors.New("no answer")
+			}
 			if err != nil {
 				failed = append(failed, fmt.Sprintf("%s: %v", at, err))
 			}
@@ -82,8 +86,8 @@ func (s *Service) askUntil(ctx context.Context, at netip.AddrPort) (flows int, e
 		if now == nil {
 			return flows, nil
 		}
-		if err == nil || ctx.Err() == nil {
-			err = now // the last one only says that time is up
+		if err == nil || !timeUp(now) {
+			err = now // the last one may only say that time is up
 		}
 		select {
 		case <-ctx.Done():
@@ -91,6 +95,10 @@ func (s *Service) askUntil(ctx context.Context, at netip.AddrPort) (flows int, e
 		case <-time.After(againPause):
 		}
 	}
+}
+
+func timeUp(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // askOnce asks a peer for its flows, and puts them into the flow table. It returns how many came.

@@ -31,6 +31,9 @@ func (b *LB) lines() []string {
 	if vips := b.DrainedVIPs; len(vips) > 0 {
 		lines = append(lines, fmt.Sprintf("  lb  DRAINED: %s: not announced because of it: culvert lb undrain %s", some(vips), vips[0]))
 	}
+	for _, problem := range b.PeerProblems {
+		lines = append(lines, "  lb  PEERS: "+problem)
+	}
 	return lines
 }
 
