@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/lb/peerstate"
 )
 
 func TestCheckLB(t *testing.T) {
@@ -37,6 +38,11 @@ func TestCheckLB(t *testing.T) {
 		status         Status
 	}
 	vipOK, backendOK, routeOK := want{check: "lb-vip"}, want{check: "lb-backend"}, want{check: "lb-route"}
+	exchange, wellExchange := *b, *b
+	exchange.Exchanges, wellExchange.Exchanges = true, true
+	exchange.Peers = []peerstate.Problem{
+		{Text: "peer 10.0.0.2:9482: silent", Command: "ping -c 1 10.0.0.2", Severe: true}, {Text: "other rings", Command: "culvert lb show"},
+	}
 	for name, c := range map[string]struct {
 		facts lbFacts
 		b     *LB
@@ -67,6 +73,9 @@ func TestCheckLB(t *testing.T) {
 		"strict rp_filter, no checks":            {facts(func(f *lbFacts) { f.strict["eth2"] = true }), &unchecked, []want{vipOK, backendOK}},
 		"strict rp_filter on the way to the VIP": {facts(func(f *lbFacts) { f.strict["eth1"] = true }), b, []want{vipOK, backendOK, routeOK}},
 		"no prefix for sources":                  {facts(nil), &bare, []want{vipOK, backendOK, routeOK, {"lb-source", "", Warn}}},
+		"peers of whom one is silent and one has other rings": {facts(nil), &exchange, []want{vipOK, backendOK, routeOK,
+			{"lb-peers", "ping -c 1 10.0.0.2", Fail}, {"lb-peers", "culvert lb show", Warn}}},
+		"all peers are well": {facts(nil), &wellExchange, []want{vipOK, backendOK, routeOK, {"lb-peers", "", OK}}},
 		"MTU too small": {facts(func(f *lbFacts) { f.mtu["eth2"] = 1547 }), b,
 			[]want{vipOK, backendOK, routeOK, {"lb-mtu", "ip link set dev eth2 mtu 1548", Warn}}},
 	} {
