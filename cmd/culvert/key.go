@@ -38,7 +38,7 @@ are loaded beside them.`,
 }
 
 func newKeyAddCmd() *cobra.Command {
-	var change *cli.Changer
+	var change cli.Runner
 	cmd := &cobra.Command{
 		Use:   "add INDEX [FILE]",
 		Short: "load a key from a file, or from standard input",
@@ -74,7 +74,7 @@ func newKeyAddCmd() *cobra.Command {
 func newKeyDelCmd() *cobra.Command {
 	var (
 		q      edit.KeyDel
-		change *cli.Changer
+		change cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "del INDEX",

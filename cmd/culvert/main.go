@@ -18,6 +18,7 @@ import (
 	"culvert/cmd/culvert/internal/cli"
 	"culvert/cmd/culvert/internal/clustercmd"
 	"culvert/cmd/culvert/internal/filtercmd"
+	"culvert/cmd/culvert/internal/fleetcmd"
 	"culvert/cmd/culvert/internal/lbcmd"
 	"culvert/cmd/culvert/internal/routecmd"
 	"culvert/internal/lab"
@@ -135,6 +136,7 @@ var verbs = []func() *cobra.Command{
 	filtercmd.New,
 	lbcmd.New,
 	clustercmd.New,
+	fleetcmd.New,
 	newKeyCmd,
 	newScionCmd,
 	newDoctorCmd,

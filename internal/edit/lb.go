@@ -224,8 +224,8 @@ func (d *VIPDel) do(ctx context.Context, inst *datapath.Instance, r *Result) err
 // Drain asks for a backend to get no new flows, or without one for the VIP's address to be withdrawn.
 type Drain struct {
 	onLB
-	// VIP is its name.
-	VIP string `json:"vip"`
+	// VIP is its name. Without one the backend is drained at all VIPs that have it.
+	VIP string `json:"vip,omitempty"`
 	// Backend is the address of the backend.
 	Backend *string `json:"backend,omitempty"`
 }
@@ -238,6 +238,9 @@ func (d *Drain) Check() error {
 	if d.Backend != nil {
 		if _, err := lb.ParseBackend(*d.Backend); err != nil {
 			return usage.Error(err)
+		}
+		if d.VIP == "" {
+			return nil
 		}
 	}
 	return checkName(d.VIP)
@@ -258,6 +261,10 @@ func (d *Drain) drain(ctx context.Context, inst *datapath.Instance, r *Result, d
 			return usage.Error(err)
 		}
 	}
+	is := map[bool]string{true: " is drained", false: " is not drained any more"}[drained]
+	if d.VIP == "" {
+		return editLB(ctx, inst, r, fmt.Sprintf("backend %s%s", a, is), func(state *lb.State) (bool, error) { return false, drainAll(state, a, drained) })
+	}
 	k, err := named(inst, d.VIP)
 	if err != nil {
 		return err
@@ -266,6 +273,24 @@ func (d *Drain) drain(ctx context.Context, inst *datapath.Instance, r *Result, d
 	if a.IsValid() {
 		what += fmt.Sprintf(": backend %s", a)
 	}
-	what += map[bool]string{true: " is drained", false: " is not drained any more"}[drained]
+	what += is
 	return editLB(ctx, inst, r, what, func(state *lb.State) (bool, error) { return false, state.Drain(k, a, drained) })
+}
+
+// drainAll drains a backend at all VIPs that have it, or undoes that.
+func drainAll(state *lb.State, a netip.Addr, drained bool) error {
+	found := false
+	for _, v := range state.VIPs {
+		if !slices.ContainsFunc(v.Backends, func(b lb.Backend) bool { return b.Addr == a }) {
+			continue
+		}
+		if err := state.Drain(v.Service, a, drained); err != nil {
+			return err
+		}
+		found = true
+	}
+	if !found {
+		return fmt.Errorf("no VIP has a backend %s: see 'culvert lb show'", a)
+	}
+	return nil
 }

@@ -209,8 +209,10 @@ func (f *Fleet) Resume(ctx context.Context, say Teller) error {
 	return err
 }
 
-// Rollback takes a rollout that has stopped half-way back if to is 0, or otherwise brings an earlier revision to nodes, that before the one
-// that runs if to is 0.
+// Before stands for the revision before the one that runs.
+const Before = -1
+
+// Rollback takes a rollout that has stopped half-way back if to is Before, and otherwise brings an earlier revision to nodes.
 func (f *Fleet) Rollback(ctx context.Context, to int64, steps Steps, say Teller) error {
 	if err := steps.Check(); err != nil {
 		return err
@@ -225,12 +227,15 @@ func (f *Fleet) Rollback(ctx context.Context, to int64, steps Steps, say Teller)
 		return err
 	}
 	if c.Rollout != nil {
-		if to != 0 && to != c.Revision {
+		if to != Before && to != c.Revision {
 			return fmt.Errorf("a rollout has stopped half-way: 'culvert fleet rollback' goes back to revision %d, and then to others", c.Revision)
 		}
 		return f.halfWay(ctx, l, c, say)
 	}
-	if to == 0 {
+	if to == Before {
+		if c.Revision == 0 {
+			return errors.New("no revision runs: there is none before")
+		}
 		r, err := f.Revision(ctx, c.Revision)
 		if err != nil {
 			return err

@@ -43,7 +43,7 @@ func TestApply(t *testing.T) {
 	if err := b.apply(role); err != nil || !strings.Contains(b.out.String(), "nothing differs from revision 2") {
 		t.Errorf("error %v, said:\n%s", err, b.out)
 	}
-	if err := b.Rollback(t.Context(), 0, quick(), b.say); err != nil {
+	if err := b.Rollback(t.Context(), Before, quick(), b.say); err != nil {
 		t.Fatal(err)
 	}
 	if c := b.current(); c.Revision != 1 || c.Rollout != nil {
@@ -201,7 +201,7 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("current %+v", c)
 	}
 	stop("two", 2)
-	if err := b.Rollback(t.Context(), 0, quick(), b.say); err != nil {
+	if err := b.Rollback(t.Context(), Before, quick(), b.say); err != nil {
 		t.Fatal(err)
 	}
 	if c := b.current(); c.Revision != 1 || c.Rollout != nil || b.ran("a") != "[1 2 1]" || b.ran("c") != "[1]" {

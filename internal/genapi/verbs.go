@@ -12,6 +12,7 @@ import (
 	"culvert/internal/doctor"
 	"culvert/internal/edit"
 	"culvert/internal/filter/filterview"
+	"culvert/internal/fleet"
 	"culvert/internal/guest"
 	"culvert/internal/lab"
 	"culvert/internal/lb/lbview"
@@ -33,6 +34,10 @@ func printed() map[string][]any {
 		"cluster list":    {[]access.Grant{}},
 		"check":           {node.CheckAnswer{}},
 		"doctor":          {doctor.Report{}},
+		"fleet history":   {fleet.History{}},
+		"fleet status":    {fleet.Status{}},
+		"fleet urgent":    {fleet.UrgentList{}},
+		"fleet where":     {fleet.Answers{}},
 		"filter list":     {filterview.Report{}},
 		"filter set list": {filterview.SetList{}},
 		"filter set show": {filterview.SetEntries{}},
@@ -54,6 +59,9 @@ func printed() map[string][]any {
 	}
 	for _, v := range edit.Verbs() {
 		all[v.Words] = []any{edit.Result{}}
+	}
+	for _, words := range fleet.UrgentVerbs() {
+		all[words] = []any{fleet.Reach{}}
 	}
 	return all
 }

@@ -11,13 +11,13 @@ import (
 	"culvert/internal/node"
 )
 
-func newAddCmd() *cobra.Command {
+func newAddCmd(changing cli.Changing) *cobra.Command {
 	var (
 		file    string
 		spec    filter.Spec
 		at      filter.Place
 		replace bool
-		change  *cli.Changer
+		change  cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "add [flags] ACTION [RATE] ['EXPRESSION' | -f FILE | -]",
@@ -70,12 +70,12 @@ stay as they are then.`,
 	cmd.Flags().StringArrayVarP(&spec.Interfaces, "interface", "i", nil, "the rule is for the interface `IFACE`; may be repeated (default: all)")
 	cli.CompleteFlag(cmd, "interface", cli.AttachedInterfaces)
 	ruleFlags(cmd, &spec, &file)
-	change = cli.ChangeFlags(cmd, node.RoutersHere)
+	change = changing(cmd, node.RoutersHere)
 	return cmd
 }
 
-func newDelCmd() *cobra.Command {
-	var change *cli.Changer
+func newDelCmd(changing cli.Changing) *cobra.Command {
+	var change cli.Runner
 	cmd := &cobra.Command{
 		Use:               "del NAME...",
 		Short:             "delete rules, with their counters",
@@ -86,14 +86,14 @@ func newDelCmd() *cobra.Command {
 			return change.Run(cmd, &edit.RuleDel{Rules: args})
 		},
 	}
-	change = cli.ChangeFlags(cmd, node.RoutersHere)
+	change = changing(cmd, node.RoutersHere)
 	return cmd
 }
 
-func newFlushCmd() *cobra.Command {
+func newFlushCmd(changing cli.Changing) *cobra.Command {
 	var (
 		q      edit.FilterFlush
-		change *cli.Changer
+		change cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "flush",
@@ -106,6 +106,6 @@ services. Those of the configuration file come back when it is read again.`,
 		},
 	}
 	cmd.Flags().BoolVar(&q.All, "all", false, "sets and protected services too")
-	change = cli.ChangeFlags(cmd, node.RoutersHere)
+	change = changing(cmd, node.RoutersHere)
 	return cmd
 }

@@ -36,10 +36,16 @@ empty [filter] table makes one that only filters.`,
 		RunE: cli.NeedVerb,
 	}
 	cmd.AddCommand(
-		newAddCmd(), newListCmd(), newWatchCmd(), newDelCmd(), newFlushCmd(), newTestCmd(), newDumpCmd(),
-		newSetCmd(), newProtectCmd(), newUnprotectCmd(), newTopCmd(),
+		newAddCmd(cli.ChangeFlags), newListCmd(), newWatchCmd(), newDelCmd(cli.ChangeFlags), newFlushCmd(cli.ChangeFlags), newTestCmd(), newDumpCmd(),
+		newSetCmd(), newProtectCmd(cli.ChangeFlags), newUnprotectCmd(cli.ChangeFlags), newTopCmd(),
 	)
 	return cmd
+}
+
+// Urgent returns the verbs for rules, and those for sets, that may also be carried out on all nodes of a fleet, with what runs them there.
+func Urgent(changing cli.Changing) (rules, sets []*cobra.Command) {
+	return []*cobra.Command{newAddCmd(changing), newDelCmd(changing), newProtectCmd(changing), newUnprotectCmd(changing)},
+		[]*cobra.Command{newSetAddCmd(changing), newSetDelCmd(changing)}
 }
 
 func filterRules(args []string) []string { return cli.Unused(node.FilterRules(), args) }

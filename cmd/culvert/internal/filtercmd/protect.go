@@ -10,10 +10,10 @@ import (
 	"culvert/internal/node"
 )
 
-func newProtectCmd() *cobra.Command {
+func newProtectCmd(changing cli.Changing) *cobra.Command {
 	var (
 		q      edit.ServiceProtect
-		change *cli.Changer
+		change cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "protect ADDRESS:PORT",
@@ -38,12 +38,12 @@ router no service on another host can be protected: what that forwards meets no 
 	cmd.Flags().BoolVar(&q.Forwarded, "forwarded", false, "the service is on another host")
 	cmd.Flags().Uint16Var(&q.MSS, "mss", 0, "with --forwarded: the service takes segments of up to `BYTES` (default 1460)")
 	cmd.Flags().Uint8Var(&q.WindowScale, "wscale", 0, "with --forwarded: the service scales its windows by `SHIFT` bits (default 7)")
-	change = cli.ChangeFlags(cmd, node.RoutersHere)
+	change = changing(cmd, node.RoutersHere)
 	return cmd
 }
 
-func newUnprotectCmd() *cobra.Command {
-	var change *cli.Changer
+func newUnprotectCmd(changing cli.Changing) *cobra.Command {
+	var change cli.Runner
 	cmd := &cobra.Command{
 		Use:               "unprotect ADDRESS:PORT",
 		Short:             "leave SYNs to the service again",
@@ -53,6 +53,6 @@ func newUnprotectCmd() *cobra.Command {
 			return change.Run(cmd, &edit.ServiceUnprotect{Service: args[0]})
 		},
 	}
-	change = cli.ChangeFlags(cmd, node.RoutersHere)
+	change = changing(cmd, node.RoutersHere)
 	return cmd
 }

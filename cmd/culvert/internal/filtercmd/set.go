@@ -5,6 +5,7 @@ package filtercmd
 import (
 	"errors"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,24 +39,24 @@ the end of a line. An entry may be followed by how long it stays: timeout 10m (9
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: cli.NeedVerb,
 	}
-	cmd.AddCommand(newSetAddCmd(), newSetReplaceCmd(), newSetDelCmd(), newSetListCmd(), newSetShowCmd())
+	cmd.AddCommand(newSetAddCmd(cli.ChangeFlags), newSetReplaceCmd(cli.ChangeFlags), newSetDelCmd(cli.ChangeFlags), newSetListCmd(), newSetShowCmd())
 	return cmd
 }
 
 // setFlags adds the flags of commands that add entries to a set.
-func setFlags(cmd *cobra.Command, c *edit.SetEntries, file *string) *cli.Changer {
+func setFlags(cmd *cobra.Command, changing cli.Changing, c *edit.SetEntries, file *string) cli.Runner {
 	f := cmd.Flags()
 	f.StringVarP(file, "file", "f", "", "read the entries from `FILE`, - for standard input")
 	f.StringVar(&c.Timeout, "timeout", "", "entries stay for `TIME`: 90s, 10m, 1d (default: until they are deleted)")
 	cli.CompleteFileFlag(cmd, "file", "")
-	return cli.ChangeFlags(cmd, node.RoutersHere)
+	return changing(cmd, node.RoutersHere)
 }
 
-func newSetAddCmd() *cobra.Command {
+func newSetAddCmd(changing cli.Changing) *cobra.Command {
 	var (
 		c      edit.SetAdd
 		file   string
-		change *cli.Changer
+		change cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "add NAME {ENTRY... | -f FILE}",
@@ -76,15 +77,15 @@ set already stays for the longer of the two times.`,
 	cmd.Flags().BoolVar(&c.Replace, "replace", false, "replace all entries of the set")
 	cmd.Flags().StringVar(&c.Type, "type", "", "`TYPE` of a new set's entries: prefix (default) or endpoint")
 	cli.CompleteFlag(cmd, "type", cli.Fixed("prefix", "endpoint"))
-	change = setFlags(cmd, &c.SetEntries, &file)
+	change = setFlags(cmd, changing, &c.SetEntries, &file)
 	return cmd
 }
 
-func newSetReplaceCmd() *cobra.Command {
+func newSetReplaceCmd(changing cli.Changing) *cobra.Command {
 	var (
 		c      edit.SetReplace
 		file   string
-		change *cli.Changer
+		change cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "replace NAME {ENTRY... | -f FILE}",
@@ -101,13 +102,13 @@ the set if there is none.`,
 			return change.Run(cmd, &c)
 		},
 	}
-	change = setFlags(cmd, &c.SetEntries, &file)
+	change = setFlags(cmd, changing, &c.SetEntries, &file)
 	return cmd
 }
 
 // setArgs parses NAME {ENTRY... | -f FILE} into c.
 func setArgs(cmd *cobra.Command, c *edit.SetEntries, file string, args []string) (err error) {
-	c.Set, c.Entries = args[0], args[1:]
+	c.Set, c.Entries = strings.TrimPrefix(args[0], "@"), args[1:]
 	if _, ok := show.Terminal(os.Stderr); ok {
 		c.Progress = cmd.ErrOrStderr()
 	}
@@ -120,8 +121,8 @@ func setArgs(cmd *cobra.Command, c *edit.SetEntries, file string, args []string)
 	return c.Read(file, cmd.InOrStdin())
 }
 
-func newSetDelCmd() *cobra.Command {
-	var change *cli.Changer
+func newSetDelCmd(changing cli.Changing) *cobra.Command {
+	var change cli.Runner
 	cmd := &cobra.Command{
 		Use:   "del NAME [ENTRY...]",
 		Short: "delete a set, or entries of it",
@@ -131,10 +132,10 @@ refused.`,
 		Args:              cli.UsageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, filterSets),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return change.Run(cmd, &edit.SetDel{Set: args[0], Entries: args[1:]})
+			return change.Run(cmd, &edit.SetDel{Set: strings.TrimPrefix(args[0], "@"), Entries: args[1:]})
 		},
 	}
-	change = cli.ChangeFlags(cmd, node.RoutersHere)
+	change = changing(cmd, node.RoutersHere)
 	return cmd
 }
 

@@ -11,14 +11,14 @@ import (
 	"culvert/internal/node"
 )
 
-func newBackendCmd() *cobra.Command {
+func newBackendCmd(changing cli.Changing) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backend",
 		Short: "add, change and delete backends of VIPs",
 		Args:  cli.UsageArgs(cobra.NoArgs),
 		RunE:  cli.NeedVerb,
 	}
-	cmd.AddCommand(newBackendAddCmd(), newBackendSetCmd(), newBackendDelCmd())
+	cmd.AddCommand(newBackendAddCmd(changing), newBackendSetCmd(changing), newBackendDelCmd(changing))
 	return cmd
 }
 
@@ -59,10 +59,10 @@ func backendName(args []string) edit.BackendName {
 	return edit.BackendName{VIP: args[0], Backend: args[1]}
 }
 
-func newBackendAddCmd() *cobra.Command {
+func newBackendAddCmd(changing cli.Changing) *cobra.Command {
 	var (
 		backend backendFlags
-		change  *cli.Changer
+		change  cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "add VIP BACKEND",
@@ -81,14 +81,14 @@ interface. With l2 it is of the VIP's family and on the same link.`,
 		},
 	}
 	backend.add(cmd)
-	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
+	change = changing(cmd, node.LBDataPlanes)
 	return cmd
 }
 
-func newBackendSetCmd() *cobra.Command {
+func newBackendSetCmd(changing cli.Changing) *cobra.Command {
 	var (
 		backend backendFlags
-		change  *cli.Changer
+		change  cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "set VIP BACKEND",
@@ -103,12 +103,12 @@ file are restored when the file is read again.`,
 		},
 	}
 	backend.add(cmd)
-	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
+	change = changing(cmd, node.LBDataPlanes)
 	return cmd
 }
 
-func newBackendDelCmd() *cobra.Command {
-	var change *cli.Changer
+func newBackendDelCmd(changing cli.Changing) *cobra.Command {
+	var change cli.Runner
 	cmd := &cobra.Command{
 		Use:   "del VIP BACKEND",
 		Short: "delete a backend of a VIP: its flows go to others",
@@ -120,6 +120,6 @@ that they do not know. Drain it first ('culvert lb drain') to let flows end.`,
 			return change.Run(cmd, &edit.BackendDel{BackendName: backendName(args)})
 		},
 	}
-	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
+	change = changing(cmd, node.LBDataPlanes)
 	return cmd
 }

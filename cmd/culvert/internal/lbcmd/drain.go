@@ -10,8 +10,8 @@ import (
 	"culvert/internal/node"
 )
 
-func newDrainCmd() *cobra.Command {
-	return drainCmd(true, &cobra.Command{
+func newDrainCmd(changing cli.Changing) *cobra.Command {
+	return drainCmd(changing, true, &cobra.Command{
 		Use:   "drain VIP [BACKEND]",
 		Short: "keep new flows from a backend, or let a VIP's address be withdrawn",
 		Long: `Keep new flows from a backend; flows that it has stay. Without BACKEND, let the
@@ -23,17 +23,17 @@ It lasts until 'culvert lb undrain', even if the configuration is read again.`,
 	})
 }
 
-func newUndrainCmd() *cobra.Command {
-	return drainCmd(false, &cobra.Command{
+func newUndrainCmd(changing cli.Changing) *cobra.Command {
+	return drainCmd(changing, false, &cobra.Command{
 		Use:   "undrain VIP [BACKEND]",
 		Short: "undo 'culvert lb drain'",
 	})
 }
 
-func drainCmd(drained bool, cmd *cobra.Command) *cobra.Command {
+func drainCmd(changing cli.Changing, drained bool, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cli.UsageArgs(cobra.RangeArgs(1, 2))
 	cmd.ValidArgsFunction = cli.CompleteArgs(cli.Nothing, lbVIPs, lbBackends)
-	change := cli.ChangeFlags(cmd, node.LBDataPlanes)
+	change := changing(cmd, node.LBDataPlanes)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		d := edit.Drain{VIP: args[0]}
 		if len(args) == 2 {

@@ -33,9 +33,14 @@ follows the routes to the backends, checks them, and announces VIPs. On backends
 		RunE: cli.NeedVerb,
 	}
 	cmd.AddCommand(
-		newShowCmd(), newExplainCmd(), newFlowsCmd(), newVIPCmd(), newBackendCmd(), newDrainCmd(), newUndrainCmd(), newDecapCmd(), newSeedCmd(), newDumpCmd(),
+		newShowCmd(), newExplainCmd(), newFlowsCmd(), newVIPCmd(cli.ChangeFlags), newBackendCmd(cli.ChangeFlags), newDrainCmd(cli.ChangeFlags), newUndrainCmd(cli.ChangeFlags), newDecapCmd(), newSeedCmd(), newDumpCmd(),
 	)
 	return cmd
+}
+
+// Urgent returns the verbs that may also be carried out on all nodes of a fleet, with what runs them there.
+func Urgent(changing cli.Changing) []*cobra.Command {
+	return []*cobra.Command{newVIPCmd(changing), newBackendCmd(changing), newDrainCmd(changing), newUndrainCmd(changing)}
 }
 
 func lbVIPs([]string) []string { return node.LBVIPs() }

@@ -11,14 +11,14 @@ import (
 	"culvert/internal/node"
 )
 
-func newVIPCmd() *cobra.Command {
+func newVIPCmd(changing cli.Changing) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vip",
 		Short: "add, change and delete VIPs",
 		Args:  cli.UsageArgs(cobra.NoArgs),
 		RunE:  cli.NeedVerb,
 	}
-	cmd.AddCommand(newVIPAddCmd(), newVIPSetCmd(), newVIPDelCmd())
+	cmd.AddCommand(newVIPAddCmd(changing), newVIPSetCmd(changing), newVIPDelCmd(changing))
 	return cmd
 }
 
@@ -64,10 +64,10 @@ func givenVIP(cmd *cobra.Command, s lb.VIPSpec) edit.VIPSettings {
 	return edit.NewVIP(s)
 }
 
-func newVIPAddCmd() *cobra.Command {
+func newVIPAddCmd(changing cli.Changing) *cobra.Command {
 	var (
 		spec   lb.VIPSpec
-		change *cli.Changer
+		change cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "add VIP",
@@ -86,14 +86,14 @@ packets, so they test the whole path. A backend is in service until a check fail
 		},
 	}
 	vipFlags(cmd, &spec)
-	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
+	change = changing(cmd, node.LBDataPlanes)
 	return cmd
 }
 
-func newVIPSetCmd() *cobra.Command {
+func newVIPSetCmd(changing cli.Changing) *cobra.Command {
 	var (
 		spec   lb.VIPSpec
-		change *cli.Changer
+		change cli.Runner
 	)
 	cmd := &cobra.Command{
 		Use:   "set VIP",
@@ -109,12 +109,12 @@ configuration file are restored when the file is read again.`,
 		},
 	}
 	vipFlags(cmd, &spec)
-	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
+	change = changing(cmd, node.LBDataPlanes)
 	return cmd
 }
 
-func newVIPDelCmd() *cobra.Command {
-	var change *cli.Changer
+func newVIPDelCmd(changing cli.Changing) *cobra.Command {
+	var change cli.Runner
 	cmd := &cobra.Command{
 		Use:               "del VIP",
 		Short:             "delete a VIP with its backends",
@@ -124,7 +124,7 @@ func newVIPDelCmd() *cobra.Command {
 			return change.Run(cmd, &edit.VIPDel{VIP: args[0]})
 		},
 	}
-	change = cli.ChangeFlags(cmd, node.LBDataPlanes)
+	change = changing(cmd, node.LBDataPlanes)
 	return cmd
 }
 

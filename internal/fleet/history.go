@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"culvert/internal/cluster"
+	"culvert/internal/show/text"
+)
+
+// History is what was done with a fleet.
+type History struct {
+	Current   cluster.Current    `json:"current"`
+	Revisions []cluster.Revision `json:"revisions"`
+	// Audit has who did what, the oldest first. It is read only if it is asked for.
+	Audit []cluster.Audit `json:"audit,omitempty"`
+}
+
+// History returns the revisions, and with audit who did what.
+func (f *Fleet) History(ctx context.Context, audit bool) (*History, error) {
+	h := &History{Revisions: []cluster.Revision{}}
+	var err error
+	if h.Current, err = f.Current(ctx); err != nil {
+		return nil, err
+	}
+	revisions, err := f.Revisions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.Revisions = append(h.Revisions, revisions...)
+	if !audit {
+		return h, nil
+	}
+	return h, f.list(ctx, f.keys.Audits(), func(_ string, value []byte) error {
+		var a cluster.Audit
+		err := decode(value, &a)
+		h.Audit = append(h.Audit, a)
+		return err
+	})
+}
+
+// Lines returns it for people, the newest first.
+func (h *History) Lines() []string {
+	var t text.Table
+	t.Add("REVISION", "WHEN", "BY", "DOCUMENTS", "COMMENT")
+	documents := make(map[int64]map[string]string)
+	for _, r := range h.Revisions {
+		documents[r.Number] = r.Documents
+	}
+	for _, r := range slices.Backward(h.Revisions) {
+		mark := ""
+		if r.Number == h.Current.Revision {
+			mark = " runs"
+		}
+		if h.Current.Rollout != nil && r.Number == h.Current.Rollout.To {
+			mark = fmt.Sprintf(" step %d of %d", h.Current.Rollout.Step, len(h.Current.Rollout.Plan))
+		}
+		t.Add(fmt.Sprint(r.Number)+mark, when(r.At), r.By, changedDocuments(documents[r.Before], r.Documents), r.Comment)
+	}
+	lines := t.Lines()
+	if len(h.Revisions) == 0 {
+		lines = []string{"no revision so far: nodes run their own files; 'culvert fleet apply FILE' makes one"}
+	}
+	if len(h.Audit) == 0 {
+		return lines
+	}
+	var a text.Table
+	a.Add("WHEN", "BY", "DID", "OUTCOME", "ON")
+	for _, e := range slices.Backward(h.Audit) {
+		outcome := e.Outcome
+		if e.Why != "" {
+			outcome += ": " + e.Why
+		}
+		a.Add(when(e.At), e.By, e.Did, outcome, e.On)
+	}
+	return append(append(lines, ""), a.Lines()...)
+}
+
+func when(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+// changedDocuments names the scopes in which a revision differs from the one before.
+func changedDocuments(was, is map[string]string) string {
+	var changes []string
+	scopes := slices.SortedFunc(maps.Keys(is), compareScopes)
+	for _, scope := range scopes {
+		if was[scope] != is[scope] {
+			changes = append(changes, scope)
+		}
+	}
+	for _, scope := range slices.SortedFunc(maps.Keys(was), compareScopes) {
+		if _, ok := is[scope]; !ok {
+			changes = append(changes, "-"+scope)
+		}
+	}
+	return strings.Join(changes, " ")
+}
+
+// Diff returns in which lines revision to differs from revision from.
+func (f *Fleet) Diff(ctx context.Context, from, to int64) ([]string, error) {
+	a, err := f.Documents(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := f.Documents(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, scope := range differing(a, b) {
+		lines = append(lines, unified(fmt.Sprintf("%s (revision %d)", scope, from), fmt.Sprintf("%s (revision %d)", scope, to), a[scope], b[scope])...)
+	}
+	return lines, nil
+}
+
+// DiffChanges returns in which lines new documents differ from those that run.
+func (f *Fleet) DiffChanges(ctx context.Context, changes []Change) ([]string, error) {
+	current, err := f.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	docs, err := f.Documents(ctx, current.Revision)
+	if err != nil {
+		return nil, err
+	}
+	before := maps.Clone(docs)
+	scopes, err := change(docs, changes)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, scope := range scopes {
+		lines = append(lines, unified(fmt.Sprintf("%s (revision %d)", scope, current.Revision), fileOf(changes, scope), before[scope], docs[scope])...)
+	}
+	return lines, nil
+}
+
+func fileOf(changes []Change, scope string) string {
+	for _, c := range changes {
+		if c.Scope.String() == scope {
+			return c.File
+		}
+	}
+	return scope
+}

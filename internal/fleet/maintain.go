@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"culvert/internal/cluster"
+)
+
+// Maintain has a node withdraw, and waits until it may be stopped. If ctx ends, the node goes on withdrawing.
+func (f *Fleet) Maintain(ctx context.Context, node, comment string, force bool, say Teller) error {
+	nodes, states, stop, err := f.following(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	state, there := states[node]
+	if !there {
+		return fmt.Errorf("node %s is not there: there is %s", node, orNone(states.Names(), "no node"))
+	}
+	if alone := onlyBy(node, states); len(alone) > 0 && !force {
+		return fmt.Errorf("no other node announces %s: clients would lose it; --force withdraws it all the same", strings.Join(alone, ", "))
+	}
+	m := cluster.Maintain{At: time.Now().UTC(), By: f.by, Comment: comment}
+	if err := f.put(ctx, f.keys.Maintain(node), m); err != nil {
+		return err
+	}
+	f.audit(ctx, "maintain", node, nil)
+	begun, told := time.Now(), false
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		states, unseen := nodes.Now()
+		state, there = states[node]
+		switch {
+		case unseen != nil:
+			say.Live("%s: waiting for etcd: %v", node, unseen)
+		case !there:
+			return fmt.Errorf("%s is not there any more: it has ended, or cannot reach etcd; 'culvert fleet resume %s' ends its maintenance", node, node)
+		case state.Maintain == cluster.MaintainSafe:
+			say.Line("%s is safe to stop, after %s; 'culvert fleet resume %s' has it announce again", node, time.Since(begun).Round(100*time.Millisecond), node)
+			return nil
+		case state.Maintain == cluster.MaintainWithdrawing:
+			if !told {
+				say.Line("%s withdraws: it waits until no new flows come", node)
+				told = true
+			}
+			say.Live("%s: %s, %s", node, announces(state), comes(state))
+		default:
+			say.Live("%s has not begun to withdraw", node)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("interrupted: %s goes on withdrawing; 'culvert fleet maintain %s' waits for it again, 'culvert fleet resume %s' ends it", node, node, node)
+		case <-nodes.Changed():
+		case <-tick.C:
+		}
+	}
+}
+
+// onlyBy returns the addresses that a node announces and no other one that is not in maintenance.
+func onlyBy(node string, states States) (alone []string) {
+	for _, a := range states[node].Announced {
+		other := false
+		for name, s := range states {
+			other = other || name != node && s.Maintain == "" && slices.Contains(s.Announced, a)
+		}
+		if !other {
+			alone = append(alone, a)
+		}
+	}
+	return alone
+}
+
+func announces(s cluster.State) string {
+	if len(s.Announced) == 0 {
+		return "announces nothing"
+	}
+	return "still announces " + some(s.Announced)
+}
+
+func comes(s cluster.State) string {
+	var rx uint64
+	for _, i := range s.Interfaces {
+		rx += i.RX
+	}
+	return fmt.Sprintf("%d packets a second come", rx)
+}
+
+// ResumeNode ends the maintenance of a node, and waits for a moment until it has heard of that.
+func (f *Fleet) ResumeNode(ctx context.Context, node string, say Teller) error {
+	nodes, _, stop, err := f.following(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var was int64
+	if err := f.call(ctx, "ending the maintenance", func(ctx context.Context) error {
+		r, err := f.etcd.Delete(ctx, f.keys.Maintain(node), clientv3.WithPrevKV())
+		if err == nil {
+			was = r.Deleted
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if was == 0 {
+		return fmt.Errorf("%s is in no maintenance", node)
+	}
+	f.audit(ctx, "resume", node, nil)
+	end := time.After(UrgentWait)
+	for {
+		states, _ := nodes.Now()
+		state, there := states[node]
+		switch {
+		case !there:
+			say.Line("%s is not there: it announces its addresses once it is back", node)
+			return nil
+		case state.Maintain == "":
+			say.Line("%s is back in service", node)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("interrupted: its maintenance has ended in etcd")
+		case <-end:
+			return fmt.Errorf("%s has not answered within %s: it is back in service once it can reach etcd", node, UrgentWait)
+		case <-nodes.Changed():
+		}
+	}
+}

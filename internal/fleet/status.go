@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"culvert/internal/cluster"
+	"culvert/internal/show/text"
+)
+
+// Status is a fleet at one moment.
+type Status struct {
+	Cluster string          `json:"cluster"`
+	Current cluster.Current `json:"current"`
+	Nodes   []cluster.State `json:"nodes"`
+	// Away are the nodes that earlier rollouts have met and that are not there.
+	Away    []string     `json:"away,omitempty"`
+	Urgents []UrgentLeft `json:"urgents,omitempty"`
+	// Differs says in a line each what is not as it is meant to be, or not the same on nodes of the same roles.
+	Differs []string `json:"differs"`
+}
+
+// Status looks at all nodes.
+func (f *Fleet) Status(ctx context.Context) (*Status, error) {
+	states, err := f.States(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return f.status(ctx, states)
+}
+
+// status adds what else there is to the states of nodes.
+func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
+	s := &Status{Cluster: f.name, Nodes: []cluster.State{}, Differs: []string{}}
+	var err error
+	if s.Current, err = f.Current(ctx); err != nil {
+		return nil, err
+	}
+	if s.Urgents, err = f.Urgents(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range states.Names() {
+		s.Nodes = append(s.Nodes, states[name])
+	}
+	s.Away = f.away(ctx, states)
+	s.Differs = append(s.Differs, s.differs()...)
+	return s, nil
+}
+
+// differs compares what nodes report with what is meant, and nodes of the same roles with each other.
+func (s *Status) differs() (lines []string) {
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	if r := s.Current.Rollout; r != nil {
+		add("a rollout of revision %d by %s is at step %d of %d", r.To, r.By, r.Step, len(r.Plan))
+	}
+	if len(s.Away) > 0 {
+		add("not there: %s", some(s.Away))
+	}
+	for _, n := range s.Nodes {
+		want := s.Current.Of(n.Node)
+		switch {
+		case n.Refused != "":
+			add("%s runs revision %d and refuses %d: %s", n.Node, n.Revision, n.Wanted, n.Refused)
+		case n.Revision != want:
+			add("%s runs revision %d, not yet %d", n.Node, n.Revision, want)
+		}
+		if n.Health != cluster.HealthGood {
+			add("%s is in bad health: %s", n.Node, problems(n))
+		}
+		for _, id := range slices.Sorted(maps.Keys(n.UrgentFailed)) {
+			add("%s could not carry out urgent change %s: %s", n.Node, id, n.UrgentFailed[id])
+		}
+		for _, u := range s.Urgents {
+			if u.Scope.Holds(n.Node, n.Roles) && !slices.Contains(n.Urgent, u.ID) && n.UrgentFailed[u.ID] == "" && n.More == 0 {
+				add("%s does not have urgent change %s yet", n.Node, u.ID)
+			}
+		}
+	}
+	lines = append(lines, s.unequal("version", func(n cluster.State) string { return n.Version }, false)...)
+	lines = append(lines, s.unequal("documents", func(n cluster.State) string {
+		if len(n.Roles) == 0 || n.Revision != s.Current.Of(n.Node) {
+			return "" // it may have a document of its own, or has been listed
+		}
+		return n.Digest
+	}, true)...)
+	lines = append(lines, s.unequalAddresses()...)
+	return append(lines, s.unequalBackends()...)
+}
+
+// unequal tells whether nodes differ in something that is to be the same, among those of the same roles if sameRoles is set. A node
+// with an empty value does not count.
+func (s *Status) unequal(what string, of func(cluster.State) string, sameRoles bool) (lines []string) {
+	groups := make(map[string]map[string][]string)
+	for _, n := range s.Nodes {
+		value, group := of(n), ""
+		if sameRoles {
+			group = rolesText(n)
+		}
+		if value == "" {
+			continue
+		}
+		if groups[group] == nil {
+			groups[group] = make(map[string][]string)
+		}
+		groups[group][value] = append(groups[group][value], n.Node)
+	}
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		if len(groups[group]) < 2 {
+			continue
+		}
+		var parts []string
+		for _, value := range slices.Sorted(maps.Keys(groups[group])) {
+			parts = append(parts, fmt.Sprintf("%s on %s", value, some(groups[group][value])))
+		}
+		of := ""
+		if group != "" {
+			of = " of " + group
+		}
+		lines = append(lines, fmt.Sprintf("%s%s: %s", what, of, strings.Join(parts, "; ")))
+	}
+	return lines
+}
+
+// unequalAddresses returns a line for each address that some of the nodes announce that could: those that announce something, and are in no
+// maintenance.
+func (s *Status) unequalAddresses() (lines []string) {
+	by := make(map[string][]string)
+	able := make(map[string][]string) // by roles
+	for _, n := range s.Nodes {
+		for _, a := range n.Announced {
+			by[a] = append(by[a], n.Node)
+		}
+		if n.Maintain == "" && n.More == 0 {
+			able[rolesText(n)] = append(able[rolesText(n)], n.Node)
+		}
+	}
+	roles := make(map[string]string)
+	for _, n := range s.Nodes {
+		roles[n.Node] = rolesText(n)
+	}
+	for _, a := range slices.Sorted(maps.Keys(by)) {
+		var not []string
+		for _, name := range able[roles[by[a][0]]] {
+			if !slices.Contains(by[a], name) {
+				not = append(not, name)
+			}
+		}
+		if len(not) > 0 {
+			lines = append(lines, fmt.Sprintf("%s is announced by %s, not by %s", a, some(by[a]), some(not)))
+		}
+	}
+	return lines
+}
+
+// unequalBackends returns a line for each backend that is not as it should be, with the nodes that see it so.
+func (s *Status) unequalBackends() (lines []string) {
+	seen := make(map[[2]string][]string)
+	for _, n := range s.Nodes {
+		for backend, state := range n.Backends {
+			key := [2]string{backend, state}
+			seen[key] = append(seen[key], n.Node)
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(seen), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
+		lines = append(lines, fmt.Sprintf("backend %s is %s, as %s see it", key[0], key[1], some(seen[key])))
+	}
+	return lines
+}
+
+// Lines returns it for people.
+func (s *Status) Lines() []string {
+	head := fmt.Sprintf("cluster %s: %d nodes, revision %d", s.Cluster, len(s.Nodes), s.Current.Revision)
+	if s.Current.Revision == 0 {
+		head = fmt.Sprintf("cluster %s: %d nodes, no revision: they run their own files", s.Cluster, len(s.Nodes))
+	}
+	if len(s.Urgents) > 0 {
+		head += fmt.Sprintf(", %d urgent changes", len(s.Urgents))
+	}
+	lines := append([]string{head}, s.Table()...)
+	if len(s.Differs) > 0 {
+		lines = append(lines, "", "what differs:")
+		for _, d := range s.Differs {
+			lines = append(lines, "  "+d)
+		}
+	}
+	return lines
+}
+
+// Table returns a line for the columns and one for each node.
+func (s *Status) Table() []string {
+	t := text.Table{Right: []bool{false, false, true, false, true, true, true}}
+	t.Add("NODE", "ROLES", "REVISION", "HEALTH", "RX/s", "DROP/s", "URGENT", "ANNOUNCED", "STAGES")
+	for _, n := range s.Nodes {
+		health := n.Health
+		if n.Maintain != "" {
+			health += ", " + n.Maintain
+		}
+		var rx, drop uint64
+		for _, i := range n.Interfaces {
+			rx, drop = rx+i.RX, drop+i.Drop
+		}
+		t.Add(n.Node, strings.Join(n.Roles, ","), fmt.Sprint(n.Revision), health, text.Grouped(rx), text.Grouped(drop), fmt.Sprint(len(n.Urgent)),
+			orDash(strings.Join(n.Announced, " ")), orDash(stagesText(n)))
+	}
+	return t.Lines()
+}
+
+func stagesText(n cluster.State) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(n.Stages)) {
+		state := n.Stages[name]
+		if state == "" || state == "on" {
+			parts = append(parts, name)
+			continue
+		}
+		parts = append(parts, name+" ("+state+")")
+	}
+	return strings.Join(parts, " ")
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

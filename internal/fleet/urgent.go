@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"culvert/internal/cluster"
+	"culvert/internal/edit"
+	"culvert/internal/show/text"
+	"culvert/internal/show/usage"
+)
+
+// UrgentWait is how long an operator waits at most until an urgent change is in force everywhere.
+const UrgentWait = 5 * time.Second
+
+// mostRequest bounds the length of an urgent change, in bytes. It goes to every node at once, and stays in etcd.
+const mostRequest = 256 << 10
+
+// Reach is how far something has come.
+type Reach struct {
+	// ID is that of the urgent change.
+	ID string `json:"id"`
+	// Nodes are those that are meant and there; Done those that have it.
+	Nodes []string `json:"nodes"`
+	Done  []string `json:"done"`
+	// Failed says why a node could not carry it out, Missing are those that have not said anything, Away those that are not there.
+	Failed  map[string]string `json:"failed,omitempty"`
+	Missing []string          `json:"missing,omitempty"`
+	Away    []string          `json:"away,omitempty"`
+	// Seconds is how long it took.
+	Seconds float64 `json:"seconds"`
+}
+
+// Err returns an error if a node that is there has not got it.
+func (r *Reach) Err() error {
+	var texts []string
+	if len(r.Failed) > 0 {
+		texts = append(texts, fmt.Sprintf("%s could not carry it out", some(slices.Sorted(maps.Keys(r.Failed)))))
+	}
+	if len(r.Missing) > 0 {
+		texts = append(texts, fmt.Sprintf("%s did not answer within %s and will have it once they can", some(r.Missing), UrgentWait))
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	text := texts[0]
+	if len(texts) > 1 {
+		text += "; " + texts[1]
+	}
+	return fmt.Errorf("%s: %s ('culvert fleet undo %s' takes it back)", r.ID, text, r.ID)
+}
+
+// Lines returns it for people.
+func (r *Reach) Lines() []string {
+	lines := []string{fmt.Sprintf("%s: in force on %d of %d nodes after %.1f s", r.ID, len(r.Done), len(r.Nodes), r.Seconds)}
+	for _, name := range slices.Sorted(maps.Keys(r.Failed)) {
+		lines = append(lines, fmt.Sprintf("  %s: %s", name, r.Failed[name]))
+	}
+	for _, name := range r.Missing {
+		lines = append(lines, fmt.Sprintf("  %s: no answer", name))
+	}
+	if len(r.Away) > 0 {
+		lines = append(lines, "  not there: "+some(r.Away)+" (they have it once they are back)")
+	}
+	return lines
+}
+
+// Urgent has nodes carry out a request at once, for a time or until Undo. It waits until all of those that are there have it, at most
+// UrgentWait.
+func (f *Fleet) Urgent(ctx context.Context, q edit.Request, scope cluster.Scope, lasts time.Duration, force bool) (*Reach, error) {
+	words := edit.WordsOf(q)
+	if words == "" {
+		return nil, errors.New("this is no change of a data plane")
+	}
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	if lasts != 0 && lasts < time.Second {
+		return nil, usage.Errorf("--for %s: write a second or more", lasts)
+	}
+	request, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	if len(request) > mostRequest {
+		return nil, fmt.Errorf("an urgent change of %d bytes: it has at most %d; bring more with 'culvert fleet apply' and [[filter.set]] file", len(request), mostRequest)
+	}
+	nodes, states, stop, err := f.following(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	if err := nobody([]string{scope.String()}, states, force); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	u := cluster.Urgent{Scope: scope, Words: words, Request: request, At: time.Now().UTC(), For: lasts.Truncate(time.Second), By: f.by}
+	if err := f.writeUrgent(ctx, &u); err != nil {
+		return nil, err
+	}
+	r := f.reach(ctx, nodes, u.ID, scope, begun, func(s cluster.State) (done bool, failed string) {
+		return slices.Contains(s.Urgent, u.ID), s.UrgentFailed[u.ID]
+	})
+	f.audit(ctx, words, fmt.Sprintf("%s, %s: %s", u.ID, scope, request), r.Err())
+	return r, nil
+}
+
+// following follows the states of nodes until stop is called.
+func (f *Fleet) following(ctx context.Context) (nodes *Nodes, now States, stop func(), err error) {
+	following, stop := context.WithCancel(ctx)
+	if nodes, err = f.Follow(following); err != nil {
+		stop()
+		return nil, nil, nil, err
+	}
+	now, _ = nodes.Now()
+	return nodes, now, stop, nil
+}
+
+// writeUrgent gives a change an ID and writes it, under a lease if it ends. IDs are numbers that grow, since etcd's revision does.
+func (f *Fleet) writeUrgent(ctx context.Context, u *cluster.Urgent) error {
+	var options []clientv3.OpOption
+	var lease clientv3.LeaseID
+	err := f.call(ctx, "writing an urgent change", func(ctx context.Context) error {
+		if u.For > 0 {
+			g, err := f.etcd.Grant(ctx, int64(u.For/time.Second))
+			if err != nil {
+				return err
+			}
+			lease = g.ID
+			options = append(options, clientv3.WithLease(lease))
+		}
+		for {
+			r, err := f.etcd.Get(ctx, f.keys.Current(), clientv3.WithCountOnly())
+			if err != nil {
+				return err
+			}
+			u.ID = fmt.Sprintf("%08d", r.Header.Revision)
+			record, err := json.Marshal(u)
+			if err != nil {
+				return err
+			}
+			key := f.keys.Urgent(u.ID)
+			w, err := f.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, string(record), options...)).Commit()
+			if err != nil || w.Succeeded {
+				return err
+			}
+		}
+	})
+	if err != nil && lease != 0 {
+		_, _ = f.etcd.Revoke(context.WithoutCancel(ctx), lease)
+	}
+	return err
+}
+
+// reach waits until done tells of all nodes of a scope that they have got something.
+func (f *Fleet) reach(ctx context.Context, nodes *Nodes, id string, scope cluster.Scope, begun time.Time,
+	look func(cluster.State) (done bool, failed string),
+) *Reach {
+	end := time.After(UrgentWait)
+	for {
+		states, _ := nodes.Now()
+		r := &Reach{ID: id, Nodes: states.In(scope), Done: []string{}, Failed: make(map[string]string), Seconds: time.Since(begun).Seconds()}
+		for _, name := range r.Nodes {
+			switch done, failed := look(states[name]); {
+			case done:
+				r.Done = append(r.Done, name)
+			case failed != "":
+				r.Failed[name] = failed
+			default:
+				r.Missing = append(r.Missing, name)
+			}
+		}
+		if len(r.Missing) == 0 {
+			r.Away = f.awayIn(ctx, scope, states)
+			return r
+		}
+		select {
+		case <-nodes.Changed():
+			continue
+		case <-end:
+		case <-ctx.Done():
+		}
+		r.Away = f.awayIn(context.WithoutCancel(ctx), scope, states)
+		return r
+	}
+}
+
+// awayIn returns the nodes that are not there and may be meant. Which roles they have is not known.
+func (f *Fleet) awayIn(ctx context.Context, scope cluster.Scope, states States) []string {
+	away := f.away(ctx, states)
+	if scope.Kind == cluster.ScopeNode {
+		return slices.DeleteFunc(away, func(name string) bool { return name != scope.Name })
+	}
+	return away
+}
+
+// Urgents returns the urgent changes, the oldest first, with the seconds that those have left that end.
+func (f *Fleet) Urgents(ctx context.Context) (all []UrgentLeft, err error) {
+	err = f.call(ctx, "reading the urgent changes", func(ctx context.Context) error {
+		r, err := f.etcd.Get(ctx, f.keys.Urgents(), clientv3.WithPrefix())
+		if err != nil {
+			return err
+		}
+		for _, kv := range r.Kvs {
+			var u UrgentLeft
+			if err := decode(kv.Value, &u.Urgent); err != nil {
+				return err
+			}
+			if kv.Lease != 0 {
+				ttl, err := f.etcd.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
+				if err != nil {
+					return err
+				}
+				u.Left = max(ttl.TTL, 0)
+			}
+			all = append(all, u)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// UrgentLeft is an urgent change with the seconds that it has left, 0 without an end.
+type UrgentLeft struct {
+	cluster.Urgent
+	Left int64 `json:"left,omitempty"`
+}
+
+// UrgentList is what 'culvert fleet urgent' prints as JSON.
+type UrgentList struct {
+	Urgents []UrgentLeft `json:"urgents"`
+}
+
+// UrgentLines returns urgent changes for people.
+func UrgentLines(all []UrgentLeft) []string {
+	if len(all) == 0 {
+		return []string{"no urgent changes"}
+	}
+	var t text.Table
+	t.Add("ID", "FOR", "LEFT", "WHEN", "BY", "CHANGE")
+	for _, u := range all {
+		left := "-"
+		if u.Left > 0 {
+			left = (time.Duration(u.Left) * time.Second).String()
+		}
+		t.Add(u.ID, u.Scope.String(), left, when(u.At), u.By, u.Words+" "+string(u.Request))
+	}
+	return t.Lines()
+}
+
+// UrgentVerbs returns the words of the verbs that print a Reach.
+func UrgentVerbs() []string {
+	all := []string{"fleet drain", "fleet undrain", "fleet undo"}
+	for _, words := range []string{
+		"filter add", "filter del", "filter protect", "filter unprotect", "set add", "set del",
+		"lb vip add", "lb vip set", "lb vip del", "lb backend add", "lb backend set", "lb backend del", "lb drain", "lb undrain",
+	} {
+		all = append(all, "fleet "+words)
+	}
+	return all
+}
+
+// RuleName returns a name for an urgent rule without one. It is the same on all nodes.
+func RuleName() string { return "urgent-" + newID() }
+
+// Undo takes an urgent change back and waits until no node has it any more.
+func (f *Fleet) Undo(ctx context.Context, id string) (*Reach, error) {
+	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
+		id = fmt.Sprintf("%08d", n)
+	}
+	var u cluster.Urgent
+	changed, err := f.get(ctx, f.keys.Urgent(id), &u)
+	if err != nil && changed == 0 {
+		return nil, err
+	}
+	if changed == 0 {
+		return nil, fmt.Errorf("there is no urgent change %s: see 'culvert fleet urgent'", id)
+	}
+	nodes, _, stop, err := f.following(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	begun := time.Now()
+	if err := f.call(ctx, "taking back an urgent change", func(ctx context.Context) error {
+		_, err := f.etcd.Delete(ctx, f.keys.Urgent(id))
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	r := f.reach(ctx, nodes, id, u.Scope, begun, func(s cluster.State) (bool, string) {
+		return !slices.Contains(s.Urgent, id), ""
+	})
+	f.audit(ctx, "undo", id+": "+u.Words, nil)
+	return r, nil
+}
+
+// UndoSame takes back the urgent changes with the same request and scope: 'undrain' after 'drain'.
+func (f *Fleet) UndoSame(ctx context.Context, q edit.Request, scope cluster.Scope) ([]*Reach, error) {
+	all, err := f.Urgents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	request, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	var done []*Reach
+	for _, u := range all {
+		if u.Words != edit.WordsOf(q) || u.Scope != scope || string(u.Request) != string(request) {
+			continue
+		}
+		r, err := f.Undo(ctx, u.ID)
+		if err != nil {
+			return done, err
+		}
+		done = append(done, r)
+	}
+	if len(done) == 0 {
+		return nil, errors.New("no urgent change of that kind is there: see 'culvert fleet urgent'")
+	}
+	return done, nil
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"culvert/internal/cluster"
+	"culvert/internal/edit"
+	"culvert/internal/show/usage"
+)
+
+var everywhere = cluster.Scope{Kind: cluster.ScopeAll}
+
+func rule(name string) edit.Request {
+	icmp := "icmp"
+	return &edit.RuleAdd{Rule: name, Action: "drop", Expression: &icmp}
+}
+
+// TestUrgent carries changes out on the nodes that are meant, and takes them back.
+func TestUrgent(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("lb1:lb", "lb2:lb", "f1:filter")
+	r, err := b.Urgent(t.Context(), rule("one"), cluster.Scope{Kind: cluster.ScopeRole, Name: "lb"}, 0, false)
+	if err != nil || r.Err() != nil || strings.Join(r.Done, " ") != "lb1 lb2" {
+		t.Fatalf("reached %+v, error %v", r, err)
+	}
+	b.with("f1", func(n *fakeNode) { n.failing = true })
+	second, err := b.Urgent(t.Context(), rule("two"), everywhere, time.Minute, false)
+	if err != nil || second.Failed["f1"] != "no set bad" || second.Err() == nil {
+		t.Errorf("reached %+v, error %v", second, err)
+	}
+	if second.ID <= r.ID {
+		t.Errorf("ID %s after %s", second.ID, r.ID)
+	}
+	all, err := b.Urgents(t.Context())
+	if err != nil || len(all) != 2 || all[0].Left != 0 || all[1].Left < 50 || all[1].Left > 60 || all[1].By != "me@here" || all[1].Words != "filter add" {
+		t.Errorf("%+v, error %v", all, err)
+	}
+	if r, err = b.Undo(t.Context(), strings.TrimLeft(second.ID, "0")); err != nil || len(r.Missing) > 0 {
+		t.Errorf("reached %+v, error %v", r, err)
+	}
+	done, err := b.UndoSame(t.Context(), rule("one"), cluster.Scope{Kind: cluster.ScopeRole, Name: "lb"})
+	if err != nil || len(done) != 1 {
+		t.Errorf("%d taken back, error %v", len(done), err)
+	}
+	if _, err := b.Undo(t.Context(), second.ID); err == nil || !strings.Contains(err.Error(), "there is no urgent change "+second.ID) {
+		t.Errorf("error %v", err)
+	}
+	h, err := b.History(t.Context(), true)
+	if err != nil || len(h.Audit) != 4 || h.Audit[1].Outcome != "failed" || h.Audit[3].Did != "undo" {
+		t.Errorf("%+v, error %v", h, err)
+	}
+}
+
+// TestUrgentMissing wants a node that says nothing to be listed after UrgentWait.
+func TestUrgentMissing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a", "b", "c")
+	if err := b.apply(doc("one")); err != nil {
+		t.Fatal(err)
+	}
+	b.with("b", func(n *fakeNode) { n.deaf = true })
+	b.lose("c")
+	begun := time.Now()
+	r, err := b.Urgent(t.Context(), rule("one"), everywhere, 0, false)
+	if err != nil || strings.Join(r.Done, " ") != "a" || strings.Join(r.Missing, " ") != "b" || strings.Join(r.Away, " ") != "c" || time.Since(begun) < UrgentWait {
+		t.Errorf("reached %+v after %s, error %v", r, time.Since(begun), err)
+	}
+	if text := strings.Join(r.Lines(), "\n"); !strings.Contains(text, "b: no answer") || !strings.Contains(text, "not there: c") {
+		t.Errorf("said\n%s", text)
+	}
+	s, err := b.Status(t.Context())
+	if err != nil || !strings.Contains(strings.Join(s.Differs, "\n"), "b does not have urgent change "+r.ID+" yet") {
+		t.Errorf("%+v, error %v", s, err)
+	}
+}
+
+// TestUrgentEnds wants a change for a time to end by itself.
+func TestUrgentEnds(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a")
+	r, err := b.Urgent(t.Context(), rule("one"), everywhere, time.Second, false)
+	if err != nil || r.Err() != nil {
+		t.Fatalf("%+v, error %v", r, err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		states, err := b.States(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(states["a"].Urgent) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("it is in force for more than 30 s")
+		}
+	}
+}
+
+func TestUrgentRefused(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a:lb")
+	bad := &edit.RuleAdd{Rule: "x", Action: "drop"}
+	if _, err := b.Urgent(t.Context(), bad, everywhere, 0, false); !usage.Is(err) {
+		t.Errorf("a rule that drops everything: %v", err)
+	}
+	if _, err := b.Urgent(t.Context(), rule("x"), everywhere, time.Millisecond, false); !usage.Is(err) {
+		t.Errorf("for a millisecond: %v", err)
+	}
+	if _, err := b.Urgent(t.Context(), rule("x"), cluster.Scope{Kind: cluster.ScopeRole, Name: "edge"}, 0, false); err == nil || !strings.Contains(err.Error(), "has the role edge") {
+		t.Errorf("a role that nobody has: %v", err)
+	}
+	big := &edit.SetAdd{SetEntries: edit.SetEntries{Set: "s"}}
+	for range 30000 {
+		big.Entries = append(big.Entries, "192.0.2.1")
+	}
+	if _, err := b.Urgent(t.Context(), big, everywhere, 0, false); err == nil || !strings.Contains(err.Error(), "culvert fleet apply") {
+		t.Errorf("a large one: %v", err)
+	}
+	if all, err := b.Urgents(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("%d urgent changes, error %v", len(all), err)
+	}
+}
