@@ -3,9 +3,12 @@
 package e2e
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // crowd is many connections to the VIP of a tier that all ask small requests in turn.
@@ -49,7 +52,7 @@ func (c *crowd) more(n int) {
 	for range crowdWorkers {
 		opening.Go(func() {
 			for at := int(next.Add(1)) - 1; at < n; at = int(next.Add(1)) - 1 {
-				one, err := dialWebFrom(c.b.lab, c.b.vip, crowdTimeout, int(crowdPort.Add(1)))
+				one, err := c.dial()
 				if err == nil {
 					one.backend, err = one.name()
 				}
@@ -64,6 +67,17 @@ func (c *crowd) more(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.conns = append(c.conns, fresh...)
+}
+
+// dial opens a connection from the next port that is free: others have had some of them.
+func (c *crowd) dial() (one *webConn, err error) {
+	for range 1000 {
+		one, err = dialWebFrom(c.b.lab, c.b.vip, crowdTimeout, int(crowdPort.Add(1)))
+		if !errors.Is(err, unix.EADDRINUSE) {
+			break
+		}
+	}
+	return one, err
 }
 
 // all returns the connections that have not broken.

@@ -103,6 +103,10 @@ router_id = '198.18.2.1'
 [[lb.bgp.neighbor]]
 address = '198.18.2.2'
 asn = 65000
+[lb.peers]
+listen = '198.18.2.1:9482'
+peers = ['198.18.2.2:9482']
+key_file = '%[3]s'
 `
 
 // birdNeighbor is the configuration of the BGP neighbor.
@@ -129,7 +133,9 @@ func newMeasured(t *testing.T) *measured {
 	check(t, os.WriteFile(bird, []byte(birdNeighbor), 0o600))
 	start(t, r.lab, "b", "bird", "-f", "-c", bird, "-s", filepath.Join(t.TempDir(), "bird.ctl"))
 	m := &measured{r, as.RouterAPI.String()}
-	serveRoute(t, r.lab, routeFile(t, fmt.Sprintf(allStages, as.RouterConfig, filepath.Join(as.Keys, "master0.key"))))
+	peers := filepath.Join(t.TempDir(), "peers.key")
+	check(t, os.WriteFile(peers, []byte(strings.Repeat("k", 32)), 0o600))
+	serveRoute(t, r.lab, routeFile(t, fmt.Sprintf(allStages, as.RouterConfig, filepath.Join(as.Keys, "master0.key"), peers)))
 	r.command("sysctl", "-qw", "net.ipv4.tcp_syncookies=2")
 	check(t, r.lab.Do("rut", func() error { // the protected service
 		service, err := net.Listen("tcp", "198.18.1.1:80")
@@ -253,6 +259,8 @@ func TestMetrics(t *testing.T) {
 	want(1, "culvert_lb_vip_served", unchecked)
 	want(0, "culvert_lb_vip_served", checked)
 	want(1, "culvert_lb_flow_table_flows")
+	want(0, "culvert_lb_peer_up", "peer=198.18.2.2:9482") // nobody is there
+	want(1, "culvert_lb_peer_bulk_state", "state=off")
 	want(10000, "culvert_lb_flow_table_capacity")
 	want(1, "culvert_bgp_session_state", "state=established", "asn=65000", "neighbor=198.18.2.2")
 	want(1, "culvert_bgp_prefix_announced_info", "prefix=203.0.113.80/32")
