@@ -265,6 +265,12 @@ func mergeServices(out *filterplane.Filter, running, file filterplane.Filter) er
 	return nil
 }
 
+// SameRule tells whether two rules are equal, no matter where they come from.
+func SameRule(a, b filterplane.Rule) bool { return sameRule(a, b) }
+
+// Uses tells whether a rule refers to a set.
+func Uses(r filterplane.Rule, set string) bool { return uses(r, set) }
+
 // sameRule tells whether two rules are equal, no matter where they come from.
 func sameRule(a, b filterplane.Rule) bool {
 	a.File, b.File = false, false

@@ -191,6 +191,27 @@ func unseal(b []byte) ([]byte, error) {
 	return text, nil
 }
 
+// WriteSealed writes a file that a crash leaves as it was or as it is to be, readable by its owner alone.
+func WriteSealed(path string, text []byte) error {
+	sealed := seal(text)
+	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, sealed) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return err
+	}
+	return replace(path, sealed)
+}
+
+// ReadSealed reads a file that WriteSealed has written. The error matches fs.ErrNotExist if there is none.
+func ReadSealed(path string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return unseal(b)
+}
+
 // replace writes a file so that a crash leaves the old content or the new one.
 func replace(path string, content []byte) error {
 	tmp := path + ".new"

@@ -177,7 +177,7 @@ func memberChanges(c *stage.Changes, name string, was, is filterplane.Set, had, 
 		c.Add("%s: the file has its entries no more: they stay, and are changed by hand", name)
 		return
 	}
-	added, removed := has.without(had), had.without(has)
+	added, removed := has.Without(had), had.Without(has)
 	var parts []string
 	if added.size() > 0 {
 		parts = append(parts, added.Count()+" added")
@@ -213,8 +213,8 @@ func (m Members) expire() bool {
 	return false
 }
 
-// without returns the members that other members are not.
-func (m Members) without(others Members) (rest Members) {
+// Without returns the members that other members are not.
+func (m Members) Without(others Members) (rest Members) {
 	if m.Prefixes != nil {
 		rest.Prefixes = new(filterset.Prefixes)
 		rest.Prefixes.Add(m.Prefixes)
