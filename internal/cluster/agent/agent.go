@@ -244,5 +244,11 @@ func (a *Agent) Again() {
 	a.reports.wake()
 }
 
+// Runs tells the agent that the node runs a set, nil for its own file alone, for which the agent has not asked.
+func (a *Agent) Runs(set *lastgood.Set) {
+	a.update(func(i *is) { i.running, i.digest = set, set.Digest() })
+	a.revisions.wake()
+}
+
 // none is the number of no revision.
 const none = -1

@@ -33,6 +33,7 @@ func TestFollow(t *testing.T) {
 	first := map[string]string{"all": "a = 1\n", "role/lb": "b = 1\n", "role/other": "bad\n", "node/n1": "c = 1\n", "node/n2": "bad\n"}
 	b.write(1, first)
 	b.eventually("revision 1", func() bool { s := b.state("n1"); return s.Revision == 1 && s.Wanted == 0 && s.Digest != "" })
+	b.eventually("it is kept", func() bool { set, _ := n.store.Load("edge", "n1"); return set != nil })
 	set, problem := n.store.Load("edge", "n1")
 	if problem != nil || set.Revision != 1 || len(set.Documents) != 3 || set.Documents[1].Scope != "role/lb" {
 		t.Errorf("kept %+v, problem %v", set, problem)

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -140,6 +141,10 @@ func (a *Agent) setUrgent(kv *mvccpb.KeyValue, before map[string]Held) {
 		return
 	}
 	h.ID = id // the key says in which order they come
+	var request bytes.Buffer
+	if json.Compact(&request, h.Request) == nil { // as a journal has it
+		h.Request = request.Bytes()
+	}
 	if !h.Scope.Holds(a.Node, a.Roles) {
 		return
 	}

@@ -13,7 +13,9 @@ type View struct {
 	// Revision runs, Wanted is to run if that is another one, Refused says why it does not.
 	Revision, Wanted int64
 	Refused          string
-	Digest           string
+	// Behind tells whether another revision is to run, also 0.
+	Behind bool
+	Digest string
 	// Reached tells whether etcd answers, Since since when that is so, and Problem why it does not.
 	Reached bool
 	Since   time.Time
@@ -39,7 +41,7 @@ func (a *Agent) View() View {
 		Twin: a.is.twin, ReportProblem: a.is.reportProblem, KeepProblem: a.is.keepProblem, Sessions: a.is.sessions, Writes: a.is.writes,
 	}
 	if wanted := a.want.current.Of(a.Node); a.want.seen && wanted != v.Revision {
-		v.Wanted = wanted
+		v.Wanted, v.Behind = wanted, true
 	}
 	for id, why := range a.want.urgentsBad {
 		if v.UrgentFailed == nil {
