@@ -20,6 +20,15 @@ const aboutConfig = `The file is TOML:
   listen = "127.0.0.1:9480"       # a page that shows what the data plane does; default: none.
                                   # It has no password
 
+  [cluster]                       # the node takes documents and urgent changes of a cluster from
+                                  # etcd, which are merged behind this file; default: none
+  name = "edge"                   # of the cluster
+  endpoints = ["https://192.0.2.1:2379"]  # the members of etcd
+  tls = {ca = "ca.pem", cert = "n1.pem", key = "n1.key"}  # files, which culvert cluster enrol makes
+  node = "n1"                     # default: the name of this host
+  roles = ["lb", "edge"]          # whose documents are for this node, in this order
+  state_dir = "/var/lib/culvert/cluster"  # for the last good documents; this is the default
+
   [workers]                       # CPUs to spread packets over; default: none
   cpus = "1-3"
   queue = 2048                    # packets that may wait for each CPU; this is the default

@@ -129,6 +129,8 @@ type Options struct {
 	Outages []Outage
 	// Configs are the configurations of running processes that differ from their files or wait to be kept.
 	Configs []Config
+	// Clusters are how the nodes of running processes stand with their clusters.
+	Clusters []Cluster
 	// Unserved are the running data planes whose process has ended.
 	Unserved []Unserved
 	// Keys are the keys of running SCION routers that follow a schedule.
@@ -241,6 +243,7 @@ func Run(o Options) (*Report, error) {
 	r.add(checkFailedStages(o.FailedStages)...)
 	r.add(checkOutages(o.Outages)...)
 	r.add(checkConfigs(o.Configs)...)
+	r.add(checkClusters(o.Clusters, time.Now())...)
 	r.add(checkCaptures(o.LeftCaptures)...)
 	for _, link := range chosen.links {
 		found, err := interfaceFindings(link, o, o.Forwards || slices.Contains(o.Forwarding, link.Attrs().Name))

@@ -28,6 +28,8 @@ type Options struct {
 	Announcer Announcer
 	// Peers exchanges flows with other load balancers. It is nil if none are exchanged.
 	Peers Peers
+	// Withheld tells whether nothing is to be announced for now: the node is in maintenance. It may be nil.
+	Withheld func() bool
 	// Handover is what the Run before has left. It may be nil.
 	Handover *Handover
 	// Turns is the pulse of the loop of Run, and Checks that of the health checks. They may be nil.

@@ -94,7 +94,11 @@ func (r *runner) settle() {
 	if r.unchecked { // logged already; no results will come, so all backends count as up
 		result = func(lbplane.BackendID) health.Result { return health.Result{State: health.Up} }
 	}
-	if all := r.settling.prefixes(result); !slices.Equal(all, r.announced) {
+	all := r.settling.prefixes(result)
+	if r.Withheld != nil && r.Withheld() {
+		all = nil
+	}
+	if !slices.Equal(all, r.announced) {
 		r.announced, r.upToDate = all, false
 	}
 }

@@ -42,8 +42,10 @@ func (c *Checked) Errors() []error { return slices.Concat(c.Wrong, c.Refused) }
 // touches nothing.
 func Check(path string) *Checked {
 	c := &Checked{up: up{file: stage.File{Path: path}}}
-	n, err := stages.LoadAll(path)
+	known := knownCluster(path)
+	n, err := stages.LoadAll(path, known.remotes()...)
 	c.wrong(err)
+	c.note(known.note())
 	if n != nil {
 		c.up = up{file: stage.File{Path: path, Node: n}, name: n.Name}
 		c.look()

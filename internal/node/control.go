@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"culvert/internal/api"
+	"culvert/internal/cluster/lastgood"
 	"culvert/internal/config"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/trust"
@@ -34,6 +35,8 @@ type Request struct {
 	Keep bool
 
 	by string // who asks
+	// set are the documents of a cluster to run instead of those that run, nil for these.
+	set *lastgood.Set
 }
 
 // Serving says what a process serves.

@@ -210,6 +210,9 @@ func addConfig(o *doctor.Options, inst *datapath.Instance) {
 	if err != nil || s == nil {
 		return // what keeps it from being read keeps the stages' states too, which is reported
 	}
+	if s.Cluster != nil {
+		o.Clusters = append(o.Clusters, clusterOf(inst.Name(), s))
+	}
 	c := doctor.Config{Router: inst.Name(), File: s.File, Differs: s.Differs(), Trial: s.Until != nil}
 	switch {
 	case s.Reload == nil || s.Reload.OK:

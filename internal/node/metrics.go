@@ -24,11 +24,13 @@ type exported struct {
 	// reload tells how the last reload of the configuration went, and web whether the page to look at is there.
 	reload *stats.Reload
 	web    *stats.Web
+	// cluster tells how the node stands with its cluster.
+	cluster *clusterMetrics
 }
 
 func newExported() *exported {
-	e := &exported{reload: stats.NewReload(), web: new(stats.Web)}
-	e.Group = stats.Group{stats.NewBuildInfo(version.Short(), version.Revision(), runtime.Version()), e.reload, e.web}
+	e := &exported{reload: stats.NewReload(), web: new(stats.Web), cluster: new(clusterMetrics)}
+	e.Group = stats.Group{stats.NewBuildInfo(version.Short(), version.Revision(), runtime.Version()), e.reload, e.web, e.cluster}
 	return e
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"culvert/internal/cluster/lastgood"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/events"
@@ -33,16 +34,21 @@ func logger() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)
 // Run attaches the data plane that the configuration at path describes and keeps it in step with the host until ctx ends. The
 // data plane stays attached.
 func Run(ctx context.Context, path string) error {
-	return run(ctx, func() (stage.File, error) {
-		n, err := stages.Load(path)
-		return stage.File{Path: path, Node: n}, err
-	})
+	m, err := joinCluster(path, logger())
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	if err := m.await(ctx, path, logger()); err != nil || ctx.Err() != nil {
+		return err
+	}
+	return run(ctx, m, func(set *lastgood.Set) (stage.File, error) { return m.read(path, set) })
 }
 
 // RunSCION is Run for a SCION router without a file of culvert's own, with the settings of s. A data plane of the same name
 // that runs already loses what came from its file, and keeps what was made by hand.
 func RunSCION(ctx context.Context, s scion.Table) error {
-	return run(ctx, func() (stage.File, error) {
+	return run(ctx, nil, func(*lastgood.Set) (stage.File, error) {
 		table := s
 		return stage.File{Path: s.Config, Node: &config.Node{
 			Mode: config.ModeNative, Missing: config.MissingRefuse, Detached: config.DetachedStay,
@@ -71,9 +77,13 @@ func LoadFilter(path string) (*filterplane.Filter, *filterplane.TesterSets, erro
 // has tells whether a file has the table of a stage.
 func has(n *config.Node, s stage.Stage) bool { return n.Tables[s.Name()] != nil }
 
-// run is Run for a file that read returns, now and when it is to be read again.
-func run(ctx context.Context, read func() (stage.File, error)) error {
-	f, err := read()
+// run is Run for a file that read returns with documents of a cluster, now and when it is to be read again. m is nil without a cluster.
+func run(ctx context.Context, m *member, read func(*lastgood.Set) (stage.File, error)) error {
+	var set *lastgood.Set
+	if m != nil {
+		set = m.start
+	}
+	f, err := read(set)
 	if err != nil {
 		return err
 	}
@@ -93,10 +103,13 @@ func run(ctx context.Context, read func() (stage.File, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	exported := newExported()
-	u, err := bringUp(ctx, f, stage.Start{Process: true, Log: log, Out: io.Discard, Metrics: exported}, false)
+	start := stage.Start{Process: true, Log: log, Out: io.Discard, Metrics: exported, Withheld: m.withheld}
+	u, err := bringUp(ctx, f, start, &up{cluster: m, set: set})
 	if err != nil {
 		return err
 	}
+	m.again(ctx, u, log)
+	m.started(log)
 	if u.inst != nil && !has(n, scion.Stage{}) { // the SCION router logs this itself
 		logAttached(log, u.name, u.inst.Attached(), u.inst.Adopted())
 	}
@@ -166,7 +179,7 @@ func servedBy(name string) string {
 // added later. Attach writes to out what it has attached and what it could not find. It returns an error if there is no
 // interface to attach to.
 func Attach(ctx context.Context, path string, interfaces []string, out io.Writer) error {
-	n, err := stages.Load(path)
+	n, err := loadKnown(path)
 	if err != nil {
 		return err
 	}
@@ -178,7 +191,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	n.Missing = config.MissingRefuse
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	u, err := bringUp(ctx, stage.File{Path: path, Node: n}, stage.Start{Log: logger(), Out: out}, false)
+	u, err := bringUp(ctx, stage.File{Path: path, Node: n}, stage.Start{Log: logger(), Out: out}, new(up))
 	if err != nil {
 		return err
 	}
@@ -216,7 +229,7 @@ func AttachTemporary(ctx context.Context, path string, interfaces []string) (*da
 	}
 	n.Interfaces, n.Missing = interfaces, config.MissingRefuse
 	delete(n.Tables, filterstage.Stage{}.Name())
-	u, err := bringUp(ctx, stage.File{Path: path, Node: n}, stage.Start{Log: logger(), Out: io.Discard}, true)
+	u, err := bringUp(ctx, stage.File{Path: path, Node: n}, stage.Start{Log: logger(), Out: io.Discard}, &up{temporary: true})
 	if err != nil {
 		return nil, err
 	}

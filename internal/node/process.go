@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"culvert/internal/cluster/lastgood"
 	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
 	"culvert/internal/events"
@@ -25,8 +26,10 @@ import (
 // goroutine of run.
 type process struct {
 	// read reads the configuration again.
-	read func() (stage.File, error)
-	log  *slog.Logger
+	read func(*lastgood.Set) (stage.File, error)
+	// cluster is nil without one.
+	cluster *member
+	log     *slog.Logger
 	// level is that of log.
 	level *slog.LevelVar
 
@@ -53,9 +56,9 @@ type process struct {
 }
 
 // newProcess returns a process that serves a configuration which was brought up.
-func newProcess(u *up, read func() (stage.File, error), e *exported, log *slog.Logger, level *slog.LevelVar) *process {
+func newProcess(u *up, read func(*lastgood.Set) (stage.File, error), e *exported, log *slog.Logger, level *slog.LevelVar) *process {
 	p := &process{
-		read: read, exported: e, log: log, level: level, up: u, ended: make(chan *server), failed: make(chan error, 1), calls: make(chan *call),
+		read: read, cluster: u.cluster, exported: e, log: log, level: level, up: u, ended: make(chan *server), failed: make(chan error, 1), calls: make(chan *call),
 		watch: newWatch(log), events: events.NewHub(),
 	}
 	p.now.Store(u)
@@ -79,6 +82,8 @@ func (p *process) run(ctx context.Context) error {
 	defer signal.Stop(hangup)
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
+	member := p.serveCluster(serving)
+	defer member.Wait()
 	control, shown := p.serveControl(serving), p.serveShow(serving)
 	defer control.Wait()
 	defer shown.Wait()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"culvert/internal/api"
+	"culvert/internal/cluster/lastgood"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/pins"
@@ -30,7 +31,11 @@ func (p *process) handle(ctx context.Context, r Request) (*api.Reloaded, error) 
 	start := time.Now()
 	result := &api.Reloaded{Name: p.up.name, File: p.up.file.Path, DryRun: r.DryRun, Changes: []string{}, Notes: []string{}}
 	p.watch.loop.Beat()
-	next, err := p.candidate(func(err error) { result.Notes = append(result.Notes, withPosition(err).Error()) })
+	set := r.set
+	if set == nil {
+		set = p.up.set
+	}
+	next, err := p.candidate(set, func(err error) { result.Notes = append(result.Notes, withPosition(err).Error()) })
 	if err == nil {
 		result.Changes = append(result.Changes, changes(p.up, next)...)
 		result.Changes = append(result.Changes, p.triedAgain(next.plans)...)
@@ -43,6 +48,9 @@ func (p *process) handle(ctx context.Context, r Request) (*api.Reloaded, error) 
 	if err == nil {
 		result.NewProgram, err = p.apply(ctx, next)
 	}
+	if r.set != nil && err != nil {
+		return nil, err // the agent tells: what the file has is in force as before
+	}
 	p.reloaded(err)
 	if err != nil {
 		for _, one := range config.All(err) {
@@ -52,6 +60,9 @@ func (p *process) handle(ctx context.Context, r Request) (*api.Reloaded, error) 
 	}
 	if p.trial != nil && r.Confirm == 0 {
 		result.Notes = append(result.Notes, "this keeps what waited to be kept, too")
+	}
+	if r.set == nil {
+		p.clusterAgain()
 	}
 	result.Until = p.tryFor(r.Confirm, back)
 	result.Milliseconds = time.Since(start).Milliseconds()
@@ -84,17 +95,18 @@ func (p *process) triedAgain(plans []stage.Plan) (lines []string) {
 }
 
 // candidate reads the configuration again, and checks it as a start does. It touches nothing.
-func (p *process) candidate(note func(error)) (*up, error) {
+func (p *process) candidate(set *lastgood.Set, note func(error)) (*up, error) {
 	at := time.Now()
-	f, err := p.read()
+	f, err := p.read(set)
 	if err != nil {
 		return nil, err
 	}
-	next := &up{file: f, name: f.Node.Name, readAt: at}
+	next := &up{file: f, name: f.Node.Name, readAt: at, cluster: p.cluster, set: set}
 	var errs config.Errors
 	next.plans, err = next.plan()
 	errs.Add(err)
 	errs.Add(next.place())
+	next.overlaid = p.cluster.overlay(next.name, next.plans)
 	// What else is wrong is known if the errors leave a data plane of this name with interfaces.
 	if len(errs) == 0 || next.name == p.up.name && len(next.on) > 0 && p.up.inst != nil {
 		errs.Add(p.check(next, note))
@@ -126,6 +138,8 @@ func (p *process) check(next *up, note func(error)) error {
 func (p *process) staysSame(next *up) error {
 	is := next.file.Node
 	switch {
+	case !sameCluster(is.Cluster, p.cluster):
+		return is.Locate(config.ClusterTable, errors.New("[cluster] is another one than at the start: start the process again, packets flow on meanwhile"))
 	case next.name != p.up.name:
 		return is.Locate("name", fmt.Errorf("the data plane would be %s instead of %s, which is another one: "+
 			"'culvert run' with this file starts it beside this process", next.name, p.up.name))
@@ -185,6 +199,7 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 	}
 	p.watch.loop.Beat()
 	p.succeed(ctx, next, goOn, !keep)
+	p.cluster.again(ctx, p.up, p.log)
 	p.awaitTaken(ctx)
 	p.move(next.file.Node, opened)
 	return !keep, nil
@@ -192,7 +207,7 @@ func (p *process) apply(ctx context.Context, next *up) (loaded bool, err error) 
 
 // prepare prepares the stages of a configuration. On an error nothing stays prepared.
 func (p *process) prepare(ctx context.Context, next *up) error {
-	start := stage.Start{Process: true, Log: p.log, Metrics: p.exported}
+	start := stage.Start{Process: true, Log: p.log, Metrics: p.exported, Withheld: p.cluster.withheld}
 	for _, plan := range next.plans {
 		var prepared stage.Prepared
 		var err error

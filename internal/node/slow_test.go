@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"culvert/internal/cluster/lastgood"
 	"culvert/internal/config"
 	"culvert/internal/host/pulse"
 	"culvert/internal/stage"
@@ -74,7 +75,7 @@ func TestLoopPulse(t *testing.T) {
 	var log testbed.Output
 	read, reading := make(chan error), make(chan struct{})
 	u := &up{file: stage.File{Node: &config.Node{}}, prepared: []stage.Prepared{fakeStage{name: "lb", fail: make(chan error)}}}
-	p := newProcess(u, func() (stage.File, error) { close(reading); return stage.File{}, <-read }, newExported(),
+	p := newProcess(u, func(*lastgood.Set) (stage.File, error) { close(reading); return stage.File{}, <-read }, newExported(),
 		slog.New(slog.NewTextHandler(&log, nil)), new(slog.LevelVar))
 	p.watch.loop = pulse.New("the loop", 4*loopPeriod)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -194,9 +195,27 @@ func (s *stageStates) reloaded(u *up, err error) {
 	s.mu.Lock()
 	was := s.inForce
 	s.inForce = u.inForce()
-	s.inForce.Reload, s.inForce.Until, s.inForce.Web = &r, was.Until, was.Web
+	s.inForce.Reload, s.inForce.Until, s.inForce.Web, s.inForce.Cluster = &r, was.Until, was.Web, was.Cluster
 	s.mu.Unlock()
 	s.write(true)
+}
+
+// cluster publishes how the node stands with its cluster.
+func (s *stageStates) cluster(c *inforce.Cluster) {
+	s.mu.Lock()
+	changed := !reflect.DeepEqual(s.inForce.Cluster, c)
+	s.inForce.Cluster = c
+	s.mu.Unlock()
+	if changed {
+		s.write(true)
+	}
+}
+
+// snapshot returns the states of the stages.
+func (s *stageStates) snapshot() []datapath.StageState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.states)
 }
 
 // until publishes when the configuration goes back, nil if it stays.

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"culvert/internal/api"
+	"culvert/internal/cluster/lastgood"
 	"culvert/internal/config"
+	"culvert/internal/datapath"
 	"culvert/internal/host/filestamp"
 	"culvert/internal/stage"
 )
@@ -29,6 +31,7 @@ type earlier struct {
 	plans  []stage.Plan
 	stamps []filestamp.Stamp
 	readAt time.Time
+	set    *lastgood.Set
 }
 
 // over returns a channel that tells when the time is over. It never does so without a trial.
@@ -44,7 +47,7 @@ func (p *process) lastKept() earlier {
 	if p.trial != nil {
 		return p.trial.back
 	}
-	return earlier{p.up.file, p.up.plans, p.up.stamps, p.up.readAt}
+	return earlier{p.up.file, p.up.plans, p.up.stamps, p.up.readAt, p.up.set}
 }
 
 // tryFor begins a trial of the configuration in force. With wait 0 there is none, and the configuration stays.
@@ -87,7 +90,7 @@ const backPeriod = 5 * time.Second
 // goBack brings the last configuration that needs no confirmation into force again.
 func (p *process) goBack(ctx context.Context) {
 	back := p.trial.back
-	next := &up{file: back.file, plans: back.plans, name: p.up.name, stamps: back.stamps, readAt: back.readAt}
+	next := &up{file: back.file, plans: back.plans, name: p.up.name, stamps: back.stamps, readAt: back.readAt, cluster: p.cluster, set: back.set, overlaid: func(*datapath.Instance) error { return nil }}
 	err := next.place()
 	if err == nil {
 		err = p.check(next, func(error) {})
@@ -107,6 +110,7 @@ func (p *process) goBack(ctx context.Context) {
 		return
 	}
 	p.endTrial()
+	p.clusterRuns()
 	p.reloaded(errNotKept) // what the file says is not in force
 	text := "nobody has kept the configuration in time: the one before is in force again"
 	if now := p.up.inForce(); len(now.Differs()) > 0 { // not after a trial of files that had not changed

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"culvert/internal/cluster/lastgood"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/host/filestamp"
@@ -32,13 +33,19 @@ type up struct {
 	inst     *datapath.Instance
 	stamps   []filestamp.Stamp // of the files that were read
 	readAt   time.Time
+	// temporary says that the data plane ends with the instance.
+	temporary bool
+	// cluster is nil without one, and set has its documents in the file, nil for none. overlaid is to be called once the plans are in force.
+	cluster  *member
+	set      *lastgood.Set
+	overlaid func(*datapath.Instance) error
 }
 
 // bringUp has all stages plan and prepare, attaches the data plane, and has all stages commit. After an error nothing has
-// changed. If no stage has an interface for a data plane, there is none, and inst is nil. A temporary data plane ends with the
-// instance.
-func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary bool) (_ *up, err error) {
-	u := &up{file: f, name: f.Node.Name}
+// changed. If no stage has an interface for a data plane, there is none, and inst is nil. u says whether it is temporary, and of which
+// cluster; bringUp returns it.
+func bringUp(ctx context.Context, f stage.File, start stage.Start, u *up) (_ *up, err error) {
+	u.file, u.name = f, f.Node.Name
 	if u.plans, err = u.plan(); err != nil {
 		return nil, err
 	}
@@ -50,6 +57,7 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 	if err := u.place(); err != nil {
 		return nil, err
 	}
+	u.overlaid = u.cluster.overlay(u.name, u.plans)
 	defer func() {
 		if err != nil {
 			u.close()
@@ -72,7 +80,7 @@ func bringUp(ctx context.Context, f stage.File, start stage.Start, temporary boo
 		return nil, fmt.Errorf("router %s has VIPs made by hand: a load balancer beside [scion] needs the process, use culvert run", u.name)
 	}
 	o := u.options(start.Process)
-	o.Temporary = temporary
+	o.Temporary = u.temporary
 	return u, u.attach(ctx, o)
 }
 

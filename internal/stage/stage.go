@@ -156,6 +156,8 @@ type Start struct {
 	Log     *slog.Logger
 	// Metrics are those of the process itself, for a stage that serves metrics at an address of its own. It may be nil.
 	Metrics prometheus.Collector
+	// Withheld tells whether the node is in maintenance: it announces nothing then. It may be nil.
+	Withheld func() bool
 	// Out receives what the user has to know if no process serves the data plane.
 	Out io.Writer
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -96,11 +97,19 @@ func TLS(files *config.ClusterTLS) (*tls.Config, error) {
 
 // Expiry returns until when the certificate of a node is valid.
 func Expiry(files *config.ClusterTLS) (time.Time, error) {
-	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	text, err := os.ReadFile(files.Cert)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the certificate: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return time.Time{}, fmt.Errorf("%s has no certificate in PEM", files.Cert)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading the certificate %s: %w", files.Cert, err)
 	}
-	return pair.Leaf.NotAfter, nil
+	return cert.NotAfter, nil
 }
 
 // Reason returns in one line for people why a call has failed.

@@ -31,6 +31,37 @@ type State struct {
 	Until *time.Time `json:"until,omitempty"`
 	// Web is the page to look at, nil if there is none.
 	Web *Web `json:"web,omitempty"`
+	// Cluster is how the node stands with its cluster, nil without one.
+	Cluster *Cluster `json:"cluster,omitempty"`
+}
+
+// Cluster is how a node stands with its cluster.
+type Cluster struct {
+	Name  string   `json:"name"`
+	Node  string   `json:"node"`
+	Roles []string `json:"roles,omitempty"`
+	// Revision runs, 0 for the node's own file alone. Wanted is to run if that is another one, and Refused says in one line why it does not.
+	Revision int64  `json:"revision"`
+	Wanted   int64  `json:"wanted,omitempty"`
+	Refused  string `json:"refused,omitempty"`
+	// Reached tells whether etcd answers, and Since since when that is so. Problem says in one line why it does not.
+	Reached bool      `json:"reached"`
+	Since   time.Time `json:"since"`
+	Problem string    `json:"problem,omitempty"`
+	// Urgent are the IDs of the urgent changes in force, and UrgentFailed says why others are not, by ID.
+	Urgent       []string          `json:"urgent,omitempty"`
+	UrgentFailed map[string]string `json:"urgent_failed,omitempty"`
+	// Maintain is "withdrawing" or "safe" in maintenance.
+	Maintain string `json:"maintain,omitempty"`
+	// Twin is the host of another node of this name.
+	Twin string `json:"twin,omitempty"`
+	// NotReported says why the cluster does not get the node's state.
+	NotReported string `json:"not_reported,omitempty"`
+	// StateDir is the directory of the last good documents, and StateProblems say what of it cannot be used.
+	StateDir      string   `json:"state_dir"`
+	StateProblems []string `json:"state_problems,omitempty"`
+	// Certificate is the path of the node's own certificate.
+	Certificate string `json:"certificate,omitempty"`
 }
 
 // Web is the page to look at.

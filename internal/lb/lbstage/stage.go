@@ -257,7 +257,7 @@ func (p *prepared) Serve(ctx context.Context, ready func()) error {
 	ready()
 	sockets := p.sockets
 	p.sockets = nil
-	return p.service.run(ctx, lb.Options{Instance: p.inst, Log: p.start.Log, Turns: p.turns, Checks: p.checks}, p.Plan, sockets)
+	return p.service.run(ctx, lb.Options{Instance: p.inst, Log: p.start.Log, Withheld: p.start.Withheld, Turns: p.turns, Checks: p.checks}, p.Plan, sockets)
 }
 
 // Settle resolves the next hops of the backends of a load balancer once, and writes a line to out for those that it could not

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"culvert/internal/datapath"
 	"culvert/internal/host/nexthop"
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
@@ -44,6 +45,19 @@ func Show(o ShowOptions, out io.Writer) error {
 		}
 		return show.Lines(out, r.lines(time.Now()))
 	})
+}
+
+// ReportOf describes the load balancer of a data plane, nil if it is off.
+func ReportOf(inst *datapath.Instance) (*Report, error) {
+	if lbplane.OptionsOf(inst) == nil {
+		return nil, nil
+	}
+	v, err := newView(inst)
+	if err != nil {
+		return nil, err
+	}
+	r, err := v.report(false)
+	return &r, err
 }
 
 func (v *view) report(countFlows bool) (r Report, err error) {

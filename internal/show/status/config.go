@@ -26,6 +26,8 @@ type Config struct {
 	Until *time.Time `json:"until,omitempty"`
 	// Web is the page to look at, left out if there is none.
 	Web *inforce.Web `json:"web,omitempty"`
+	// Cluster is how the node stands with its cluster, left out without one.
+	Cluster *inforce.Cluster `json:"cluster,omitempty"`
 }
 
 // describeConfig reads which configuration is in force. It is left out if the process has not told.
@@ -35,7 +37,7 @@ func (r *Router) describeConfig(p inforce.Plane) {
 		return
 	}
 	r.Config = &Config{
-		File: s.File, ReadAt: s.ReadAt.Truncate(time.Second), StartedAt: s.StartedAt.Truncate(time.Second), Differs: append([]string{}, s.Differs()...), Reload: s.Reload, Until: s.Until, Web: s.Web,
+		File: s.File, ReadAt: s.ReadAt.Truncate(time.Second), StartedAt: s.StartedAt.Truncate(time.Second), Differs: append([]string{}, s.Differs()...), Reload: s.Reload, Until: s.Until, Web: s.Web, Cluster: s.Cluster,
 	}
 }
 
@@ -50,6 +52,9 @@ func (c *Config) lines(now time.Time) (lines []string) {
 			line += "  OPEN to whoever reaches " + w.Listen + ": it has no password"
 		}
 		lines = append(lines, line)
+	}
+	if c.Cluster != nil {
+		lines = append(lines, clusterLines(c.Cluster, now)...)
 	}
 	if c.Until != nil {
 		lines = append(lines, fmt.Sprintf("  configuration  goes back to the one before in %.0f s: to keep it, culvert reload --keep", max(c.Until.Sub(now).Seconds(), 0)))

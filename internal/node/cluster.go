@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync/atomic"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"culvert/internal/cluster/agent"
+	"culvert/internal/cluster/etcd"
+	"culvert/internal/cluster/lastgood"
+	"culvert/internal/cluster/urgent"
+	"culvert/internal/config"
+	"culvert/internal/datapath"
+	"culvert/internal/filter/filterstage"
+	"culvert/internal/host/trust"
+	"culvert/internal/stage"
+	"culvert/internal/stages"
+	"culvert/internal/version"
+)
+
+// member is this node as a part of its cluster. A nil member is a node without one.
+type member struct {
+	table  *config.Cluster
+	lock   *trust.Lock
+	store  lastgood.Store
+	keeper *urgent.Keeper
+	// start is the set to start with, nil for the node's own file alone.
+	start *lastgood.Set
+	// problems say what of the state directory could not be read.
+	problems []string
+	// maintained tells whether the node's addresses are withheld.
+	maintained atomic.Bool
+	agent      *agent.Agent
+}
+
+// Files of the state directory beside the last good documents.
+const (
+	lockFile     = "lock"
+	journalFile  = "urgent"
+	maintainFile = "maintained"
+)
+
+// joinCluster reads what the node knows of its cluster. It returns nil if the file at path has no [cluster]. It does not wait for etcd.
+func joinCluster(path string, log *slog.Logger) (*member, error) {
+	table, err := config.ReadCluster(path)
+	if err != nil || table == nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(table.StateDir, 0o700); err != nil {
+		return nil, table.Locate("state_dir", fmt.Errorf("making the state directory of the cluster: %w", err))
+	}
+	m := &member{table: table, store: lastgood.In(table.StateDir)}
+	if m.lock, err = trust.TakeLock(m.path(lockFile)); err != nil {
+		if errors.Is(err, trust.ErrLocked) {
+			err = fmt.Errorf("the state directory %s is that of %s: give each data plane its own with state_dir",
+				table.StateDir, trust.HolderName(m.path(lockFile)))
+		}
+		return nil, table.Locate("state_dir", err)
+	}
+	note := func(err error) {
+		if err != nil {
+			m.problems = append(m.problems, err.Error())
+			log.Error("the state directory of the cluster is not whole", "err", err)
+		}
+	}
+	m.start, err = m.store.Load(table.Name, table.Node)
+	note(err)
+	m.keeper, err = urgent.Open(m.path(journalFile))
+	note(err)
+	_, err = os.Stat(m.path(maintainFile))
+	m.maintained.Store(err == nil)
+	return m, nil
+}
+
+func (m *member) path(name string) string { return filepath.Join(m.table.StateDir, name) }
+
+// close releases the state directory.
+func (m *member) close() {
+	if m != nil {
+		_ = m.lock.Release()
+	}
+}
+
+// withheld tells whether the node announces nothing for now.
+func (m *member) withheld() bool { return m != nil && m.maintained.Load() }
+
+// read reads the configuration at path with the documents of a set behind it.
+func (m *member) read(path string, set *lastgood.Set) (stage.File, error) {
+	var more []config.Remote
+	if m != nil {
+		more = set.Remotes(m.table.SetsDir())
+	}
+	n, err := stages.Load(path, more...)
+	return stage.File{Path: path, Node: n}, err
+}
+
+// options returns those of an agent, without its plane.
+func (m *member) options(log *slog.Logger) agent.Options {
+	host, _ := os.Hostname() // "" is told as well
+	return agent.Options{
+		Cluster: m.table.Name, Node: m.table.Node, Roles: m.table.Roles, Host: host, Version: version.Short(), Instance: instance(), Dead: dead,
+		Connect: func() (*clientv3.Client, error) { return etcd.Connect(m.table) }, Close: true,
+		Keep: m.store.Save, Running: m.start, Held: m.keeper.Held(), Maintained: m.maintained.Load(), Log: log,
+	}
+}
+
+// await waits until the cluster has documents with which the file at path is whole, if it is not and there are no last good ones. Such
+// a file may have the table [cluster] and the interfaces alone.
+func (m *member) await(ctx context.Context, path string, log *slog.Logger) error {
+	if m == nil || m.start != nil {
+		return nil
+	}
+	_, err := m.read(path, nil)
+	if err == nil {
+		log.Warn("there are no last good documents of the cluster: the node starts with its own file alone", "cluster", m.table.Name)
+		return nil
+	}
+	log.Warn("the file alone is not whole, and there are no last good documents of the cluster: waiting for it", "cluster", m.table.Name, "err", err)
+	ctx, cancel := context.WithCancel(ctx)
+	w := &waiting{read: func(set *lastgood.Set) error { _, err := m.read(path, set); return err }, found: cancel}
+	o := m.options(log)
+	o.Plane = w
+	agent.New(o).Run(ctx)
+	cancel()
+	if w.set == nil {
+		return fmt.Errorf("the cluster %s has had no documents for this node: %w", m.table.Name, err)
+	}
+	m.start = w.set
+	return nil
+}
+
+// started keeps the set that the node has started with, which it may not have run before.
+func (m *member) started(log *slog.Logger) {
+	if m == nil || m.start == nil {
+		return
+	}
+	if err := m.store.Save(m.start); err != nil {
+		m.problems = append(m.problems, err.Error())
+		log.Error("the next start may begin with older documents", "err", err)
+	}
+}
+
+// overlay adds the urgent changes in force to plans that are about to come into force on the data plane of a name. Those of another data
+// plane are forgotten first. The function that it returns is to be called once the plans are in force.
+func (m *member) overlay(name string, plans []stage.Plan) (inForce func(*datapath.Instance) error) {
+	nothing := func(*datapath.Instance) error { return nil }
+	if m == nil {
+		return nothing
+	}
+	running, err := datapath.OpenHere(name)
+	switch {
+	case err != nil: // the check of the plans says so
+	case running == nil:
+		m.keeper.Renew(0)
+	default:
+		m.keeper.Renew(running.ID())
+		running.Close()
+	}
+	if p, ok := planned[*filterstage.Plan](plans); ok {
+		return m.keeper.Overlay(p)
+	}
+	return nothing
+}
+
+// again has the urgent changes in force that a configuration has taken back which has just come into force.
+func (m *member) again(ctx context.Context, u *up, log *slog.Logger) {
+	if m == nil || u.inst == nil {
+		return
+	}
+	if err := u.overlaid(u.inst); err != nil {
+		log.Error("urgent changes may stay after a restart", "err", err)
+	}
+	for id, err := range m.keeper.Again(ctx, u.inst) {
+		log.Error("an urgent change is not in force any more: it is tried again", "id", id, "err", err)
+	}
+}
+
+// sameCluster tells whether a file says what the process has begun with.
+func sameCluster(is *config.Cluster, m *member) bool {
+	if is == nil || m == nil {
+		return is == nil && m == nil
+	}
+	was := *m.table
+	now := *is
+	was.Position, now.Position = config.Position{}, config.Position{}
+	return reflect.DeepEqual(was, now)
+}
+
+// clusterAgain has the agent try again what was refused: the node's own file has changed.
+func (p *process) clusterAgain() {
+	if p.cluster != nil {
+		p.cluster.agent.Again()
+	}
+}
+
+// clusterRuns tells the agent which documents run, after those before have come back by themselves.
+func (p *process) clusterRuns() {
+	if p.cluster != nil {
+		p.cluster.agent.Runs(p.up.set)
+	}
+}
+
+// loadKnown loads the configuration at path as a process would start with it: with the last good documents of its cluster.
+func loadKnown(path string) (*config.Node, error) {
+	return stages.Load(path, knownCluster(path).remotes()...)
+}
+
+// known is what is known of a node's cluster without asking it.
+type known struct {
+	table *config.Cluster
+	set   *lastgood.Set
+	// problem says why the last good documents are not used.
+	problem error
+}
+
+// knownCluster reads the table and the last good documents. It returns nil if there is no table, or if it has errors, which loading tells.
+func knownCluster(path string) *known {
+	table, err := config.ReadCluster(path)
+	if err != nil || table == nil {
+		return nil
+	}
+	k := &known{table: table}
+	k.set, k.problem = lastgood.In(table.StateDir).Load(table.Name, table.Node)
+	return k
+}
+
+func (k *known) remotes() []config.Remote {
+	if k == nil {
+		return nil
+	}
+	return k.set.Remotes(k.table.SetsDir())
+}
+
+// note says which documents a look without a start has taken.
+func (k *known) note() error {
+	switch {
+	case k == nil:
+		return nil
+	case k.set == nil && k.problem != nil:
+		return fmt.Errorf("documents of cluster %s are not looked at: %w", k.table.Name, k.problem)
+	case k.set == nil:
+		return fmt.Errorf("documents of cluster %s are not looked at: this node has run none yet", k.table.Name)
+	}
+	return fmt.Errorf("documents of cluster %s are those that this node has run last, of revision %d: etcd was not asked", k.table.Name, k.set.Revision)
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"culvert/internal/cluster"
+	"culvert/internal/cluster/agent"
+	"culvert/internal/cluster/urgent"
+	"culvert/internal/filter/filterplane"
+	"culvert/internal/lb"
+	"culvert/internal/lb/lbplane"
+	"culvert/internal/stage"
+	"culvert/internal/stages"
+	"culvert/internal/testbed"
+)
+
+// urgentBed is a data plane from a file, on which urgent changes are carried out.
+type urgentBed struct {
+	*testing.T
+	*member
+	journal string
+	up      *up
+}
+
+const urgentFile = `interfaces = ["nu0"]
+name = "node-urgent-test"
+[[filter.set]]
+name = "bad"
+entries = ["192.0.2.0/24", "198.51.100.9"]
+[[filter.set]]
+name = "hand"
+[[filter.rule]]
+name = "first"
+action = "count"
+expression = "tcp port 1"
+[[filter.rule]]
+name = "bad"
+action = "drop"
+src = "@bad"
+[[filter.rule]]
+name = "last"
+action = "count"
+expression = "tcp port 9"
+[[filter.protect]]
+address = "10.0.0.1:80"
+forwarded = true
+[lb]
+seed = "a seed for this test alone, which is no secret"
+[[lb.vip]]
+address = "203.0.113.1:80"
+protocol = "tcp"
+[[lb.vip.backend]]
+address = "10.0.0.11"
+weight = 3
+[[lb.vip.backend]]
+address = "10.0.0.12"
+`
+
+func newUrgentBed(t *testing.T) *urgentBed {
+	t.Helper()
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "nu0", "nu1")
+	testbed.IP(t, "addr add 10.0.0.1/24 dev nu0")
+	b := &urgentBed{T: t, journal: filepath.Join(t.TempDir(), "urgent")}
+	b.open()
+	b.bring(urgentFile)
+	t.Cleanup(func() { _ = b.up.inst.DetachAll(); b.up.close() })
+	return b
+}
+
+// open reads the journal as a process does that starts.
+func (b *urgentBed) open() {
+	b.Helper()
+	keeper, err := urgent.Open(b.journal)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.member = &member{keeper: keeper}
+}
+
+// bring brings a file into force as a start does.
+func (b *urgentBed) bring(text string) {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "c.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	n, err := stages.Load(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if b.up != nil {
+		b.up.close()
+	}
+	log := slog.New(slog.DiscardHandler)
+	b.up, err = bringUp(b.Context(), stage.File{Path: path, Node: n}, stage.Start{Log: log, Out: io.Discard}, &up{cluster: b.member})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.again(b.Context(), b.up, log)
+}
+
+// has returns what is on the data plane, without numbers that only tell generations apart.
+func (b *urgentBed) has() string {
+	b.Helper()
+	f, err := filterplane.Read(b.up.inst)
+	if err != nil {
+		b.Fatal(err)
+	}
+	f.Named = 0
+	var text strings.Builder
+	enter := func(v any) {
+		j, err := json.Marshal(v)
+		if err != nil {
+			b.Fatal(err)
+		}
+		fmt.Fprintf(&text, "%s\n", j)
+	}
+	enter(f)
+	for _, s := range f.Sets {
+		members, err := filterplane.Prefixes(b.up.inst, s.Name)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for p, until := range members.All() {
+			fmt.Fprintf(&text, "%s %s %d\n", s.Name, p, until)
+		}
+	}
+	plane, err := lbplane.View(b.up.inst)
+	if err != nil {
+		b.Fatal(err)
+	}
+	state, err := lb.Load(plane)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, v := range state.VIPs {
+		v.Number = 0
+		slices.SortFunc(v.Backends, func(x, y lb.Backend) int { return x.Addr.Compare(y.Addr) })
+		for n := range v.Backends {
+			v.Backends[n].ID = 0
+		}
+		enter(v)
+	}
+	return text.String()
+}
+
+func held(id int, words, request string) agent.Held {
+	return agent.Held{Urgent: cluster.Urgent{ID: fmt.Sprintf("%08d", id), Words: words, Request: json.RawMessage(request)}}
+}
+
+// each has a change of each kind. text is what is on the data plane only while it is in force, or with ! only while it is not.
+var each = []struct {
+	held agent.Held
+	text string
+}{
+	{held(1, "filter add", `{"rule":"urgent-1","action":"drop","expression":"udp port 7","first":true}`), `"urgent-1"`},
+	{held(2, "filter del", `{"rules":["bad"]}`), `!"Name":"bad","Src"`},
+	{held(3, "filter set add", `{"set":"bad","entries":["198.51.100.0/24","203.0.113.77"]}`), "bad 203.0.113.77/32"},
+	{held(4, "filter set del", `{"set":"bad","entries":["192.0.2.128/25"]}`), "bad 192.0.2.0/25"},
+	{held(5, "filter set add", `{"set":"hand","entries":["192.0.2.1"]}`), "hand 192.0.2.1/32"},
+	{held(6, "filter set add", `{"set":"urgent","entries":["192.0.2.2"]}`), "urgent 192.0.2.2/32"},
+	{held(7, "filter protect", `{"service":"10.0.0.1:443","forwarded":true}`), "10.0.0.1:443"},
+	{held(8, "filter unprotect", `{"service":"10.0.0.1:80"}`), "!10.0.0.1:80"},
+	{held(9, "lb drain", `{"vip":"203.0.113.1:80/tcp","backend":"10.0.0.11"}`), `"drained":true`},
+	{held(10, "lb backend add", `{"vip":"203.0.113.1:80/tcp","backend":"10.0.0.13"}`), "10.0.0.13"},
+	{held(11, "lb backend set", `{"vip":"203.0.113.1:80/tcp","backend":"10.0.0.11","weight":7}`), `"weight":7`},
+	{held(12, "lb backend del", `{"vip":"203.0.113.1:80/tcp","backend":"10.0.0.12"}`), "!10.0.0.12"},
+	{held(13, "lb vip add", `{"vip":"203.0.113.9:80/tcp"}`), "203.0.113.9"},
+	{held(14, "lb vip set", `{"vip":"203.0.113.1:80/tcp","hash":"source"}`), `"hash":"source"`},
+}
+
+func allHeld() (all []agent.Held) {
+	for _, c := range each {
+		all = append(all, c.held)
+	}
+	return all
+}
+
+// carry brings changes into force, and wants none to fail.
+func (b *urgentBed) carry(what string, changes ...agent.Held) {
+	b.Helper()
+	if failed := b.keeper.Bring(b.Context(), b.up.inst, changes); len(failed) > 0 {
+		b.Fatalf("%s: failed: %v", what, failed)
+	}
+	has := b.has()
+	for _, c := range each {
+		text, not := strings.CutPrefix(c.text, "!")
+		in := slices.ContainsFunc(changes, func(h agent.Held) bool { return h.ID == c.held.ID })
+		if strings.Contains(has, text) == not == in {
+			b.Errorf("%s: %s %s in force: %v; there is\n%s", what, c.held.Words, c.held.Request, !in, has)
+		}
+	}
+}
+
+// TestUrgentUndo carries out a change of each kind, alone and together, and undoes it: also by a process that has only the journal.
+func TestUrgentUndo(t *testing.T) {
+	b := newUrgentBed(t)
+	base := b.has()
+	back := func(what string) {
+		t.Helper()
+		b.carry(what)
+		if got := b.has(); got != base {
+			t.Fatalf("%s: there is\n%s, want\n%s", what, got, base)
+		}
+	}
+	for _, c := range each {
+		b.carry("alone", c.held)
+		back("after " + c.held.Words + " " + string(c.held.Request))
+	}
+	b.carry("together", allHeld()...)
+	b.open()
+	if got := b.keeper.Held(); len(got) != len(each) {
+		t.Errorf("the journal has %d changes, want %d", len(got), len(each))
+	}
+	b.carry("once more", allHeld()...)
+	back("by another process")
+	b.carry("one by one", allHeld()...)
+	for n := range each {
+		b.carry(fmt.Sprintf("without the first %d", n+1), allHeld()[n+1:]...)
+	}
+	back("the first one first")
+}
+
+// TestUrgentReload reads another file while urgent changes are in force: they stay, and their end brings back what the new file has.
+func TestUrgentReload(t *testing.T) {
+	b := newUrgentBed(t)
+	b.carry("together", allHeld()...)
+	other := strings.NewReplacer(
+		`"198.51.100.9"`, `"203.0.113.77", "203.0.113.78"`, "weight = 3", "weight = 5", "tcp port 9", "tcp port 10",
+	).Replace(urgentFile)
+	for what, text := range map[string]string{"the same file": urgentFile, "another file": other} {
+		b.bring(text)
+		b.open() // also by another process
+		has := b.has()
+		b.carry(what, allHeld()...)
+		if what == "the same file" && b.has() != has {
+			t.Errorf("%s: after a reload there was\n%s, and now there is\n%s", what, has, b.has())
+		}
+	}
+	b.bring(other)
+	b.keeper.Bring(t.Context(), b.up.inst, nil)
+	ended := b.has()
+	b.bring(other)
+	if fresh := b.has(); ended != fresh {
+		t.Errorf("at the end there is\n%s, and the file has\n%s", ended, fresh)
+	}
+	if !strings.Contains(ended, "bad 203.0.113.77/32") && !strings.Contains(ended, "bad 203.0.113.76/31") || !strings.Contains(ended, `"weight":5`) {
+		t.Errorf("at the end there is\n%s", ended)
+	}
+}
+
+// TestUrgentRefused refuses what has no clear undo, what is a secret, and what is none. The others are carried out.
+func TestUrgentRefused(t *testing.T) {
+	b := newUrgentBed(t)
+	base := b.has()
+	bad := []agent.Held{
+		held(1, "filter add", `{"action":"drop","expression":"udp"}`), held(2, "filter add", `{"rule":"bad","action":"drop","expression":"udp"}`),
+		held(3, "filter add", `{"rule":"bad","action":"drop","expression":"udp","replace":true}`), held(4, "filter flush", `{}`),
+		held(5, "filter set replace", `{"set":"bad","entries":["192.0.2.1"]}`), held(6, "filter set del", `{"set":"bad"}`),
+		held(7, "key add", `{"index":0,"key":"AAAAAAAAAAAAAAAAAAAAAA=="}`), held(8, "filter bake", `{}`), held(9, "filter add", `{"rule":"x","colour":1}`),
+		held(10, "filter del", `{"rules":["none"]}`), held(11, "lb drain", `{"vip":"203.0.113.5:80/tcp"}`), held(12, "filter set add", `no JSON`),
+	}
+	failed := b.keeper.Bring(t.Context(), b.up.inst, append(bad, each[0].held, held(99, "filter add", `{"rule":"urgent-99","action":"count","expression":"udp"}`)))
+	for _, h := range bad {
+		if failed[h.ID] == nil && h.ID != each[0].held.ID {
+			t.Errorf("%s %s was carried out", h.Words, h.Request)
+		}
+	}
+	if has := b.has(); !strings.Contains(has, "urgent-99") {
+		t.Errorf("the good one was not carried out: %v", failed)
+	}
+	b.keeper.Bring(t.Context(), b.up.inst, nil)
+	if got := b.has(); got != base {
+		t.Errorf("there is\n%s, want\n%s", got, base)
+	}
+}
