@@ -29,6 +29,7 @@ declare -A wanted=(
   [tshark]=tshark                        # tests: a second reader of captures
   [libpcap0.8]=''
   [bird2]=bird                           # lab bgp
+  [dnsmasq-base]=dnsmasq                 # tests: sources of backends
   [stayrtr]=stayrtr                      # lab bgp
   [iputils-ping]=ping                    # lab bgp
   [traceroute]=traceroute                # lab bgp

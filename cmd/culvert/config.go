@@ -132,6 +132,25 @@ const aboutConfig = `The file is TOML:
   # gue_port = 6080
   # server_id = "0102"            # with quic_server_id
 
+  [[lb.vip.source]]               # more backends, from elsewhere
+  kind = "dns"                    # or "file", "etcd"
+  # name = "web"                  # default: its host, file or prefix
+  host = "web.example.net"        # with dns
+  # records = ["a", "aaaa"]       # or "srv"; l2: default those of the VIP's family
+  # resolver = "192.0.2.53"       # default: those of /etc/resolv.conf
+  min_ttl = "1s"                  # bounds of the time until the next look
+  max_ttl = "5m"
+  # file = "web.backends"         # with file: an address on each line, and weight=2 and the like
+  # prefix = "/services/web/"     # with etcd: a backend for each key that begins with this
+  # endpoints = ["https://192.0.2.1:2379"]   # default: those of [cluster]
+  # ca = "ca.pem"                 # ca, cert and key: files in PEM
+  # cert = "cert.pem"
+  # key = "key.pem"
+  keep = "50%"                    # an answer that leaves less of the backends is believed
+  keep_for = "5m"                 # once it has been the same for this time
+  damp = "2s"                     # a change counts after this time
+  drain = "30s"                   # a backend that is named no more keeps its flows so long
+
   [lb.bgp]                        # announces the addresses of VIPs with a backend in service
   asn = 65001
   router_id = "10.0.0.1"

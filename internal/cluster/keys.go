@@ -18,6 +18,7 @@
 //	audit/TIME-ID                  Audit: who did what
 //	set/HASH                       SetManifest: the chunks of a set, named by the SHA-256 of the manifest
 //	chunk/HASH                     entries of sets, deflated (RFC 1951), named by the SHA-256 of what they inflate to
+//	backends/LIST/...              backends of a list, for [[lb.vip.source]] of kind etcd with that prefix
 //	ask/ID                         Ask: a question to nodes, under a short lease
 //	answer/NODE/ID                 Answer of a node, under a short lease of the node
 //

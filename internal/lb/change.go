@@ -167,7 +167,11 @@ func (s *State) SetVIP(k Service, spec VIPSpec) (file bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return v.File, spec.apply(v)
+	if err := spec.apply(v); err != nil {
+		return v.File, err
+	}
+	v.join(v.Backends) // those of sources have its encapsulation
+	return v.File, nil
 }
 
 // DeleteVIP deletes a VIP with its backends. It returns whether the VIP comes from the configuration file.
@@ -202,6 +206,9 @@ func (s *State) SetBackend(k Service, a netip.Addr, spec BackendSpec) (file bool
 	if err != nil {
 		return false, err
 	}
+	if b.Offered != "" {
+		return false, offeredError(k, b)
+	}
 	spec.apply(b)
 	return b.File, nil
 }
@@ -212,9 +219,13 @@ func (s *State) DeleteBackend(k Service, a netip.Addr) (file bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if b.Offered != "" {
+		return false, offeredError(k, b)
+	}
 	file = b.File
-	v := s.find(k)
+	v, was := s.find(k), slices.Clone(s.find(k).Backends)
 	v.Backends = slices.DeleteFunc(v.Backends, func(b Backend) bool { return b.Addr == a })
+	v.join(was) // a source may name it too
 	return file, nil
 }
 

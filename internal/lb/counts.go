@@ -9,6 +9,7 @@ import (
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/peerstate"
+	"culvert/internal/lb/sourcestate"
 )
 
 // counts holds what the metrics of a load balancer tell.
@@ -22,6 +23,8 @@ type counts struct {
 	Sessions []bgpstate.Session
 	// Peers is the state of the exchange of flows, nil without one.
 	Peers *peerstate.State
+	// Sources has the states of the sources of backends.
+	Sources []sourcestate.Source
 }
 
 // vipCounts holds the counters of a VIP.
@@ -82,6 +85,9 @@ func count(inst *datapath.Instance) (*counts, error) {
 		return nil, err
 	}
 	if out.Peers, err = peerstate.Of(inst); err != nil {
+		return nil, err
+	}
+	if out.Sources, _, err = sourcestate.Of(inst); err != nil {
 		return nil, err
 	}
 	out.BGP = len(out.Sessions) > 0

@@ -47,6 +47,7 @@ func (s *State) clone() State {
 	for n, v := range c.VIPs {
 		c.VIPs[n].Backends = slices.Clone(v.Backends)
 		c.VIPs[n].VLANs = slices.Clone(v.VLANs)
+		c.VIPs[n].Offers = slices.Clone(v.Offers)
 		if v.Check != nil {
 			check := *v.Check
 			c.VIPs[n].Check = &check

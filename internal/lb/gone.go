@@ -4,7 +4,7 @@ package lb
 
 import "fmt"
 
-// Gone returns the names of VIPs and backends from the configuration file that are in before and not in after.
+// Gone returns the names of VIPs and backends from the configuration file and its sources that are in before and not in after.
 func Gone(before, after State) (names []string) {
 	for _, v := range before.VIPs {
 		now := after.find(v.Service)
@@ -15,7 +15,7 @@ func Gone(before, after State) (names []string) {
 			continue
 		}
 		for _, b := range v.Backends {
-			if b.File && now.find(b.Addr) == nil {
+			if !b.byHand() && now.find(b.Addr) == nil {
 				names = append(names, fmt.Sprintf("VIP %s backend %s", v.Service, b.Addr))
 			}
 		}

@@ -28,7 +28,7 @@ func (v *VIP) find(a netip.Addr) *Backend {
 }
 
 // Merge returns the state of the configuration file together with what was made by hand in running. VIPs and backends of an
-// earlier file are left out. What is in the file and was also made by hand, in the same way, becomes the file's. What is
+// earlier file are left out, and what its sources have named stays with the sources of the file. What is in the file and was also made by hand, in the same way, becomes the file's. What is
 // drained stays drained. Conflicts are returned as an *Error.
 func Merge(running, file State) (State, error) {
 	out := State{Source4: file.Source4, Source6: file.Source6, Generations: running.Generations}
@@ -48,7 +48,7 @@ func Merge(running, file State) (State, error) {
 		for _, b := range f.Backends {
 			b.File = true
 			if had := was.find(b.Addr); had != nil {
-				if !had.File && !sameBackend(*had, b) {
+				if had.byHand() && !sameBackend(*had, b) {
 					return out, &Error{VIP: v.Service, Backend: b.Addr, Part: PartAddress, Err: fmt.Errorf("it is there already, made by hand and in another way: "+
 						"delete it with 'culvert lb backend del %s %s', or say the same in the file", v.Service, b.Addr)}
 				}
@@ -57,14 +57,15 @@ func Merge(running, file State) (State, error) {
 			v.Backends = append(v.Backends, b)
 		}
 		for _, b := range was.Backends {
-			if !b.File && v.find(b.Addr) == nil {
+			if b.byHand() && v.find(b.Addr) == nil {
 				v.Backends = append(v.Backends, b)
 			}
 		}
+		v.takeOffers(was)
 		out.VIPs = append(out.VIPs, v)
 	}
 	for _, v := range running.VIPs {
-		switch hand := slices.IndexFunc(v.Backends, func(b Backend) bool { return !b.File }); {
+		switch hand := slices.IndexFunc(v.Backends, func(b Backend) bool { return b.byHand() }); {
 		case out.find(v.Service) != nil:
 		case !v.File:
 			out.VIPs = append(out.VIPs, v)
@@ -79,7 +80,7 @@ func Merge(running, file State) (State, error) {
 // sameVIP compares VIPs without their backends, numbers and marks.
 func sameVIP(a, b VIP) bool {
 	for _, v := range []*VIP{&a, &b} {
-		v.Backends, v.File, v.Drained, v.Number = nil, false, false, 0
+		v.Backends, v.Offers, v.File, v.Drained, v.Number = nil, nil, false, false, 0
 	}
 	return reflect.DeepEqual(a, b)
 }
@@ -91,7 +92,7 @@ func sameBackend(a, b Backend) bool {
 		a.Weight = 0
 	}
 	for _, b := range []*Backend{&a, &b} {
-		b.File, b.Drained, b.ID = false, false, 0
+		b.File, b.Offered, b.Drained, b.ID = false, "", false, 0
 	}
 	return a == b
 }

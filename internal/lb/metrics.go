@@ -9,6 +9,7 @@ import (
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/peerstate"
+	"culvert/internal/lb/sourcestate"
 	"culvert/internal/stats"
 )
 
@@ -79,6 +80,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 	bgpstate.Describe(ch)
 	peerstate.Describe(ch)
+	sourcestate.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -121,4 +123,5 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	send(prometheus.GaugeValue, backendsLimitDesc, uint64(all.Options.Backends))
 	bgpstate.Collect(all.Sessions, ch)
 	peerstate.Collect(all.Peers, ch)
+	sourcestate.Collect(all.Sources, ch)
 }

@@ -11,6 +11,7 @@ import (
 
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/sourcestate"
 	"culvert/internal/testbed"
 )
 
@@ -44,6 +45,27 @@ culvert_lb_flow_insert_limit_flows_per_second 7
 culvert_lb_flow_table_bytes 7300
 culvert_lb_flow_table_capacity 100
 culvert_lb_flow_table_flows 2
+culvert_lb_source_answered_timestamp_seconds kind=dns source=web vip=192.0.2.1:80/tcp 2.5
+culvert_lb_source_answers_total kind=dns source=web vip=192.0.2.1:80/tcp 7
+culvert_lb_source_answers_total kind=file source=list vip=192.0.2.9/udp 0
+culvert_lb_source_backends kind=dns source=web vip=192.0.2.1:80/tcp 3
+culvert_lb_source_backends kind=file source=list vip=192.0.2.9/udp 0
+culvert_lb_source_changes_total kind=dns source=web vip=192.0.2.1:80/tcp 2
+culvert_lb_source_changes_total kind=file source=list vip=192.0.2.9/udp 0
+culvert_lb_source_failures_total kind=dns source=web vip=192.0.2.1:80/tcp 4
+culvert_lb_source_failures_total kind=file source=list vip=192.0.2.9/udp 0
+culvert_lb_source_leaving_backends kind=dns source=web vip=192.0.2.1:80/tcp 1
+culvert_lb_source_leaving_backends kind=file source=list vip=192.0.2.9/udp 0
+culvert_lb_source_state kind=dns source=web state=failing vip=192.0.2.1:80/tcp 0
+culvert_lb_source_state kind=dns source=web state=held vip=192.0.2.1:80/tcp 1
+culvert_lb_source_state kind=dns source=web state=ok vip=192.0.2.1:80/tcp 0
+culvert_lb_source_state kind=dns source=web state=refused vip=192.0.2.1:80/tcp 0
+culvert_lb_source_state kind=dns source=web state=waiting vip=192.0.2.1:80/tcp 0
+culvert_lb_source_state kind=file source=list state=failing vip=192.0.2.9/udp 0
+culvert_lb_source_state kind=file source=list state=held vip=192.0.2.9/udp 0
+culvert_lb_source_state kind=file source=list state=ok vip=192.0.2.9/udp 0
+culvert_lb_source_state kind=file source=list state=refused vip=192.0.2.9/udp 0
+culvert_lb_source_state kind=file source=list state=waiting vip=192.0.2.9/udp 1
 culvert_lb_vip_announced_neighbors vip=192.0.2.1:80/tcp 1
 culvert_lb_vip_announced_neighbors vip=192.0.2.9/udp 0
 culvert_lb_vip_events_total event=collision vip=192.0.2.1:80/tcp 0
@@ -70,7 +92,15 @@ culvert_lb_vip_served vip=192.0.2.1:80/tcp 1
 culvert_lb_vip_served vip=192.0.2.9/udp 0
 culvert_lb_vips_limit 10
 `
+	answered := time.UnixMilli(2500)
 	c := &counts{
+		Sources: []sourcestate.Source{
+			{
+				VIP: "192.0.2.1:80/tcp", Name: "web", Kind: "dns", State: sourcestate.Held, Backends: 3, Leaving: 1, Answered: &answered, Answers: 7,
+				Failures: 4, Changes: 2,
+			},
+			{VIP: "192.0.2.9/udp", Name: "list", Kind: "file", State: sourcestate.Waiting},
+		},
 		Options: lbplane.Options{Flows: 100, InsertRate: 7, VIPs: 10, Backends: 20}, Flows: 2, Memory: 7300,
 		VIPs: []vipCounts{
 			{Name: "192.0.2.1:80/tcp", Served: true, Announced: 1, Events: map[string]uint64{"untracked": 3}, Backends: []backendCounts{{

@@ -78,6 +78,8 @@ type VIP struct {
 	// File is set if the VIP comes from the configuration file.
 	File     bool      `json:"file,omitempty"`
 	Backends []Backend `json:"backends"`
+	// Offers are what the sources of the configuration file name. Backends has what comes of it.
+	Offers []Offers `json:"offers,omitempty"`
 	// Number is the number of the VIP in the data plane.
 	Number uint32 `json:"number"`
 }
@@ -96,6 +98,8 @@ type Backend struct {
 	ServerID string `json:"server_id,omitempty"`
 	// File is set if the backend comes from the configuration file.
 	File bool `json:"file,omitempty"`
+	// Offered is the name of the source that the backend comes from, "" for one of the file or made by hand.
+	Offered string `json:"offered,omitempty"`
 	// ID identifies it in rings and flows.
 	ID lbplane.BackendID `json:"id"`
 }

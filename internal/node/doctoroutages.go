@@ -14,6 +14,7 @@ import (
 	"culvert/internal/doctor"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/sourcestate"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/sflow/sflowplane"
 	"culvert/internal/show/text"
@@ -126,5 +127,8 @@ func addOutages(o *doctor.Options, inst *datapath.Instance) {
 			add("lb-unserved", "no backend takes new flows of VIP "+v.String(), "culvert lb show --on "+inst.Name())
 		}
 		addDrained(o, plane)
+		if sources, _, err := sourcestate.Of(inst); err == nil {
+			o.Outages = append(o.Outages, sourceOutages(inst.Name(), sources)...)
+		}
 	}
 }

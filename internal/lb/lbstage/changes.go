@@ -28,6 +28,7 @@ func (p *Plan) Changes(former stage.Plan, running *datapath.Instance) []string {
 		p.seedChanges(&c, f)
 	}
 	allVIPChanges(&c, f.state.VIPs, p.state.VIPs)
+	sourceChanges(&c, f.sources, p.sources)
 	if running != nil {
 		p.takesBack(&c, running)
 	}
@@ -48,7 +49,7 @@ func (p *Plan) takesBack(c *stage.Changes, inst *datapath.Instance) {
 		return
 	}
 	var really stage.Changes
-	allVIPChanges(&really, now.VIPs, merged.VIPs)
+	allVIPChanges(&really, configured(now.VIPs), configured(merged.VIPs))
 	c.Others(really, stage.ByHand)
 }
 

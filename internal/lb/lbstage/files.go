@@ -2,8 +2,8 @@
 
 package lbstage
 
-// Files implements stage.Reader: the files with passwords of BGP sessions, and with the key of peers. Those of TLS are read again for
-// each connection.
+// Files implements stage.Reader: the files with passwords of BGP sessions, and with the key of peers. Those of TLS, and those of
+// sources, are read again while the process runs.
 func (p *Plan) Files() (paths []string) {
 	if p.file == nil {
 		return nil

@@ -25,6 +25,7 @@ type Plan struct {
 	state   lb.State
 	options lbplane.Options
 	bgp     *announce.Options // nil if nothing is announced
+	sources []sourceSpec      // of backends
 	peers   *peers.Options    // nil if no flows are exchanged with other machines
 	file    *Table            // nil for a file without the table
 	kept    bool              // the file has no table, but there are VIPs made by hand
@@ -69,6 +70,11 @@ func Compile(f stage.File) (*Plan, error) {
 	for _, v := range c.VIP {
 		vip, err := compileVIP(v)
 		errs.Add(err)
+		if err == nil {
+			sources, err := compileSources(v.Source, &vip, f.Node.Cluster)
+			errs.Add(err)
+			p.sources = append(p.sources, sources...)
+		}
 		p.state.VIPs = append(p.state.VIPs, vip)
 	}
 	if len(errs) == 0 {

@@ -6,16 +6,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"reflect"
 	"sync"
 	"time"
 
 	"culvert/internal/datapath"
-	"culvert/internal/host/runstate"
 	"culvert/internal/lb"
 	"culvert/internal/lb/announce"
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/peers"
+	"culvert/internal/lb/sourcestate"
 	"culvert/internal/stage"
 )
 
@@ -30,8 +29,9 @@ type service struct {
 	leaving sync.WaitGroup    // speakers that are no longer wanted
 	// off is set once the load balancer is off.
 	off       bool
-	published *publisher // nil if nobody serves
-	exchange  exchange   // of flows with peers
+	published []*publisher // none if nobody serves
+	feeds     *feeds       // nil if no sources are asked
+	exchange  exchange     // of flows with peers
 }
 
 func newService() *service {
@@ -59,7 +59,7 @@ func (s *service) release() error {
 	return s.end()
 }
 
-// run runs the load balancer and announces its VIPs until ctx ends. If the cause is stage.ErrSucceeded the BGP sessions stay, for
+// run runs the load balancer, announces its VIPs and asks the sources of its backends until ctx ends. If the cause is stage.ErrSucceeded the BGP sessions stay, for
 // the next run.
 func (s *service) run(ctx context.Context, o lb.Options, p *Plan, sockets *peers.Sockets) error {
 	o.Handover = &s.handover
@@ -77,8 +77,15 @@ func (s *service) run(ctx context.Context, o lb.Options, p *Plan, sockets *peers
 	if speaker != nil {
 		o.Announcer = speaker
 	}
+	feeding, stop := context.WithCancel(ctx)
+	fed := startFeeds(feeding, o.Instance, p.sources, o.Log)
+	s.mu.Lock()
+	s.feeds = fed
+	s.mu.Unlock()
 	s.publish(o.Instance, o.Log)
 	err = lb.Run(ctx, o)
+	stop()
+	fed.wait()
 	if errors.Is(context.Cause(ctx), stage.ErrSucceeded) {
 		return err
 	}
@@ -135,8 +142,8 @@ func (s *service) retire() {
 	published := s.published
 	s.published = nil
 	s.mu.Unlock()
-	if published != nil {
-		published.end()
+	for _, p := range published {
+		p.end()
 	}
 }
 
@@ -153,8 +160,8 @@ func (s *service) end() (err error) {
 		err = speaker.Close(ctx)
 	}
 	s.leaving.Wait()
-	if published != nil {
-		published.end()
+	for _, p := range published {
+		p.end()
 	}
 	return err
 }
@@ -170,68 +177,26 @@ func (s *service) sessions() []bgpstate.Session {
 	return sessions(speaker)
 }
 
-// publish stores the state of the sessions for an instance, also if there are none: so readers need not take them for unknown.
+// sources returns the state of the sources, none without any.
+func (s *service) sources() []sourcestate.Source {
+	s.mu.Lock()
+	fed := s.feeds
+	s.mu.Unlock()
+	return fed.states()
+}
+
+// publish stores the states of sessions and sources for an instance, also if there are none: so readers need not take them for unknown.
 func (s *service) publish(inst *datapath.Instance, log *slog.Logger) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.published == nil {
-		s.published = newPublisher(s.sessions, inst, log)
+		s.published = []*publisher{
+			newPublisher(bgpstate.Kind, "the BGP sessions", s.sessions, inst, log),
+			newPublisher(sourcestate.Kind, "the sources of backends", s.sources, inst, log),
+		}
 		return
 	}
-	s.published.follow(inst)
-}
-
-// publishPeriod is the time between two updates of the BGP sessions' state for commands and metrics.
-const publishPeriod = 500 * time.Millisecond
-
-// publisher stores the state of BGP sessions, for commands and metrics, until end is called.
-type publisher struct {
-	end func()
-
-	mu   sync.Mutex
-	inst *datapath.Instance
-}
-
-// follow publishes for a newer instance of the same data plane.
-func (p *publisher) follow(inst *datapath.Instance) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.inst = inst
-}
-
-func newPublisher(sessions func() []bgpstate.Session, inst *datapath.Instance, log *slog.Logger) *publisher {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	p := &publisher{inst: inst, end: func() { cancel(); <-done }}
-	writer := runstate.NewWriter(bgpstate.Kind, inst.NetNS(), inst.Name())
-	go func() {
-		defer close(done)
-		defer writer.Close()
-		ticker := time.NewTicker(publishPeriod)
-		defer ticker.Stop()
-		var last []bgpstate.Session
-		var plane uint64 // the ID that last was written for; it changes when the data plane is detached and attached again
-		var failed bool
-		for {
-			p.mu.Lock()
-			id := p.inst.ID()
-			p.mu.Unlock()
-			now := sessions()
-			if id != 0 && (id != plane || !reflect.DeepEqual(now, last)) {
-				err := writer.Write(id, now)
-				if err != nil && !failed {
-					log.Warn("the state of the BGP sessions cannot be published for 'culvert lb show'", "err", err)
-				}
-				if failed = err != nil; !failed {
-					last, plane = now, id
-				}
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-		}
-	}()
-	return p
+	for _, p := range s.published {
+		p.follow(inst)
+	}
 }

@@ -74,10 +74,12 @@ func (p *Plan) prepare(start stage.Start, former *Plan) (*prepared, error) {
 	}, nil
 }
 
-// ServedBy implements stage.Successor. VIPs, backends and checks reach the former stage through the maps: only BGP does not.
+// ServedBy implements stage.Successor. VIPs, backends and checks reach the former stage through the maps:
+// only BGP, peers and the sources of backends do not.
 func (p *Plan) ServedBy(former stage.Prepared) bool {
 	f, ok := former.(*prepared)
-	return ok && p.On() == f.On() && reflect.DeepEqual(p.bgp, f.bgp) && reflect.DeepEqual(p.peers, f.peers)
+	return ok && p.On() == f.On() && reflect.DeepEqual(p.bgp, f.bgp) && reflect.DeepEqual(p.peers, f.peers) &&
+		reflect.DeepEqual(p.sources, f.sources)
 }
 
 // Succeed implements stage.Successor. The BGP sessions go on with the options of the plan once Serve begins.
@@ -104,6 +106,7 @@ func (p *Plan) CheckHost(h stage.Host) error {
 		return nil
 	}
 	p.noteBGP(h.Note)
+	p.noteSources(h.Note)
 	if err := p.checkPeers(h); err != nil {
 		return err
 	}
@@ -130,7 +133,7 @@ func (p *Plan) Summary() []stage.Count {
 	}
 	return []stage.Count{
 		{Key: "vips", One: "VIP", N: len(p.state.VIPs)}, {Key: "backends", One: "backend", N: backends},
-		{Key: "bgp_neighbors", One: "BGP neighbor", N: neighbors},
+		{Key: "sources", One: "source", N: len(p.sources)}, {Key: "bgp_neighbors", One: "BGP neighbor", N: neighbors},
 	}
 }
 
@@ -285,6 +288,9 @@ func (p *prepared) Alive() error { return pulse.Alive(p.turns, p.checks) }
 func (p *prepared) Settle(ctx context.Context) error {
 	if !p.On() {
 		return nil
+	}
+	for _, s := range p.sources {
+		fmt.Fprintf(p.start.Out, "source %q of VIP %s is not asked without a process: 'culvert run' does that\n", s.name, s.vip)
 	}
 	return Settle(ctx, p.inst, p.start.Out)
 }

@@ -49,6 +49,7 @@ type VIPTable struct {
 	VLANs   []int          `toml:"vlans,omitempty"`
 	Check   *CheckTable    `toml:"check,omitempty"`
 	Backend []BackendTable `toml:"backend,omitempty"`
+	Source  []SourceTable  `toml:"source,omitempty"`
 
 	config.Position
 }
@@ -111,6 +112,9 @@ func (b *Table) Check(in config.Position) error {
 			if r.Address == "" {
 				errs.Add(r.Locate("", fmt.Errorf("VIP %s/%s: a backend's address is missing", v.Address, v.Protocol)))
 			}
+		}
+		for m := range v.Source {
+			v.Source[m].Position = v.In(fmt.Sprintf("source[%d]", m))
 		}
 		if len(errs) == before {
 			right = append(right, *v)

@@ -8,6 +8,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/peerstate"
+	"culvert/internal/lb/sourcestate"
 )
 
 // Counts is the summary of a load balancer for 'culvert status'.
@@ -19,6 +20,10 @@ type Counts struct {
 	Down       int `json:"down"`
 	Drained    int `json:"drained"`
 	Weightless int `json:"weight_zero"`
+	// Sources is the number of sources of backends that the process asks, and Troubled names those whose last answer is not in force:
+	// they cannot be asked, or are not believed. Both are left out if there are none.
+	Sources  int      `json:"sources,omitempty"`
+	Troubled []string `json:"troubled_sources,omitempty"`
 	// DrainedVIPs are the VIPs that are drained as a whole, left out if there are none.
 	DrainedVIPs []string `json:"drained_vips,omitempty"`
 	// PeerProblems says in a line each why flows may not survive the loss of a machine, left out without [lb.peers].
@@ -60,7 +65,23 @@ func (c Counts) String() string {
 	if c.Weightless > 0 {
 		s += fmt.Sprintf(", %d of weight 0", c.Weightless)
 	}
+	if c.Sources > 0 {
+		s += ", " + plural(c.Sources, "source")
+	}
+	if n := len(c.Troubled); n > 0 {
+		s += fmt.Sprintf(" (%d in trouble: culvert lb show)", n)
+	}
 	return s
+}
+
+// addSources counts the sources of backends.
+func (c *Counts) addSources(all []sourcestate.Source) {
+	for _, s := range all {
+		c.Sources++
+		if s.Troubled() {
+			c.Troubled = append(c.Troubled, fmt.Sprintf("%s of VIP %s: %s", s.Name, s.VIP, s.State))
+		}
+	}
 }
 
 func plural(n int, what string) string {
@@ -90,6 +111,11 @@ func Count(inst *datapath.Instance) (*Counts, error) {
 	for _, p := range peers.Problems() {
 		c.PeerProblems = append(c.PeerProblems, p.Text)
 	}
+	sources, _, err := sourcestate.Of(inst)
+	if err != nil {
+		return nil, err
+	}
+	c.addSources(sources)
 	for _, vip := range v.state.VIPs {
 		if vip.Drained {
 			c.DrainedVIPs = append(c.DrainedVIPs, vip.Service.String())

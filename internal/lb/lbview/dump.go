@@ -56,6 +56,9 @@ func writeVIP(w *dump.Writer, vip lb.VIP) {
 		w.Table("[lb.vip.check]", lbstage.CheckTableOf(*vip.Check))
 	}
 	for _, b := range vip.Backends {
+		if b.Offered != "" {
+			continue
+		}
 		comments = nil
 		if b.Drained && b.Weight > 0 {
 			comments = append(comments, fmt.Sprintf("drained by hand: its weight was %d", b.Weight))
@@ -95,8 +98,14 @@ func (v *view) notes(byHand bool) (notes []string, err error) {
 		if vip.Drained {
 			note("VIP %s is drained, which no file can say: after the start, culvert lb drain %[1]s", vip.Service)
 		}
+		for _, o := range vip.Offers {
+			if !byHand {
+				note("source %q of VIP %s is left out with its %s, for only the process has it", o.Source, vip.Service, plural(len(o.Backends), "backend"))
+			}
+		}
 		for _, b := range vip.Backends {
 			switch left := byHand && vip.File; {
+			case b.Offered != "":
 			case left && !b.File:
 				note("VIP %s is the file's: its backend %s, made by hand, is left out, since a drop-in can add none: put it into the file",
 					vip.Service, b.Addr)

@@ -11,6 +11,7 @@ import (
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/peerstate"
+	"culvert/internal/lb/sourcestate"
 )
 
 // States of a VIP.
@@ -80,6 +81,8 @@ type VIP struct {
 	Open     *uint64        `json:"open_flows,omitempty"`
 	Events   lbplane.Events `json:"events"`
 	Backends []Backend      `json:"backends"`
+	// Sources are those of its backends, as the process has them, left out without any.
+	Sources []sourcestate.Source `json:"sources,omitempty"`
 }
 
 // Backend is a backend of a VIP in a Report.
@@ -101,6 +104,8 @@ type Backend struct {
 	// Obstacle is the cause of the problem on this host, if that is known.
 	Obstacle string `json:"obstacle,omitempty"`
 	From     string `json:"from"`
+	// OfferedBy is the name of the source that the backend comes from, left out for others.
+	OfferedBy string `json:"offered_by,omitempty"`
 	Traffic
 	Open *uint64 `json:"open_flows,omitempty"`
 }
@@ -131,6 +136,14 @@ func from(file bool) string {
 		return "file"
 	}
 	return "hand"
+}
+
+// fromOf returns where a backend comes from.
+func fromOf(b lb.Backend) string {
+	if b.Offered != "" {
+		return "source"
+	}
+	return from(b.File)
 }
 
 // newHop returns nil for a next hop that is not known. It looks up interface names in this network namespace.

@@ -12,6 +12,7 @@ import (
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/peerstate"
+	"culvert/internal/lb/sourcestate"
 	"culvert/internal/show"
 )
 
@@ -88,12 +89,21 @@ func (v *view) report(countFlows bool) (r Report, err error) {
 	if r.Peers, err = peerstate.Of(v.inst); err != nil {
 		return r, err
 	}
+	sources, _, err := sourcestate.Of(v.inst)
+	if err != nil {
+		return r, err
+	}
 	for _, vip := range v.state.VIPs {
 		out, err := v.vip(vip, known[vip.Service.Key()], open)
 		if err != nil {
 			return r, err
 		}
 		out.AnnouncedTo = bgpstate.AnnouncedTo(r.BGP, vip.Service.Addr)
+		for _, s := range sources {
+			if s.VIP == out.Service {
+				out.Sources = append(out.Sources, s)
+			}
+		}
 		r.VIPs = append(r.VIPs, out)
 	}
 	return r, nil
@@ -160,7 +170,7 @@ func vipState(vip lb.VIP, empty bool) string {
 func (v *view) backend(b lb.Backend, checked bool) (out Backend, err error) {
 	out = Backend{
 		Addr: b.Addr.String(), Encap: b.Encap, GUEPort: b.GUEPort, Weight: b.Weight, Drained: b.Drained, ServerID: b.ServerID,
-		From: from(b.File),
+		From: fromOf(b), OfferedBy: b.Offered,
 	}
 	backend, err := v.plane.Backend(b.ID.Number())
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"culvert/internal/host/trust"
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
+	"culvert/internal/lb/sourcestate"
 	"culvert/internal/show/text"
 )
 
@@ -96,6 +97,7 @@ func (r Report) Summary() string {
 	var c Counts
 	for _, v := range r.VIPs {
 		c.VIPs++
+		c.addSources(v.Sources)
 		if v.State == Drained {
 			c.DrainedVIPs = append(c.DrainedVIPs, v.Service)
 		}
@@ -124,6 +126,9 @@ func (v VIP) lines(neighbors int, now time.Time) []string {
 		lines = append(lines, "  no backends: packets are dropped, or go to the kernel; add one with 'culvert lb backend add'")
 	}
 	lines = append(lines, v.table(now)...)
+	for _, s := range v.Sources {
+		lines = append(lines, sourceLine(s, now))
+	}
 	if len(v.Events) > 0 {
 		events := "  events"
 		for _, name := range slices.Sorted(maps.Keys(v.Events)) {
@@ -132,6 +137,18 @@ func (v VIP) lines(neighbors int, now time.Time) []string {
 		lines = append(lines, events)
 	}
 	return lines
+}
+
+// sourceLine returns the line of a source of backends.
+func sourceLine(s sourcestate.Source, now time.Time) string {
+	line := fmt.Sprintf("  source %s %s  %s %s  %s", s.Kind, s.Name, s.State, text.Ago(now.Sub(s.Since)), plural(s.Backends, "backend"))
+	if s.Leaving > 0 {
+		line += fmt.Sprintf(", %d leaving", s.Leaving)
+	}
+	if s.Why != "" {
+		line += "  " + s.Why
+	}
+	return line
 }
 
 // table returns a line for each backend, with the next hop at its end, or below if the line would be too long.
