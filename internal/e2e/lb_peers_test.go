@@ -218,6 +218,9 @@ func (b *tier) wantShown() {
 		if strings.Count(shown, "\npeer ") != 2 || strings.Contains(status, "PEERS") {
 			b.Errorf("%s shows\n%s\nand\n%s", ns, shown, status)
 		}
+		if out := culvert(b.T, b.lab, ns, "lb", "dump"); !strings.Contains(out, "[lb.peers] is left out") {
+			b.Errorf("lb dump in %s says\n%s", ns, out)
+		}
 		if out := culvert(b.T, b.lab, ns, "doctor"); !strings.Contains(out, "lb-peers") {
 			b.Errorf("doctor in %s says\n%s", ns, out)
 		}

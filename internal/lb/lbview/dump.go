@@ -10,6 +10,7 @@ import (
 	"culvert/internal/lb"
 	"culvert/internal/lb/bgpstate"
 	"culvert/internal/lb/lbstage"
+	"culvert/internal/lb/peerstate"
 	"culvert/internal/show/dump"
 )
 
@@ -88,6 +89,13 @@ func (v *view) notes(byHand bool) (notes []string, err error) {
 				names = append(names, s.Neighbor.String())
 			}
 			note("[lb.bgp] is left out, for only the process has it: there are sessions with %s", strings.Join(names, ", "))
+		}
+		exchange, err := peerstate.Of(v.inst)
+		if err != nil {
+			return nil, err
+		}
+		if exchange != nil {
+			note("[lb.peers] is left out, for only the process has it: it listens at %s", exchange.Listen)
 		}
 	}
 	var file []string
