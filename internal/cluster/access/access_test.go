@@ -100,8 +100,23 @@ func TestAccess(t *testing.T) {
 		t.Errorf("users %+v", grants)
 	}
 
+	watched := node.Watch(ctx, keys.Current(), clientv3.WithCreatedNotify())
+	if r := <-watched; r.Err() != nil {
+		t.Fatal(r.Err())
+	}
 	if there, err := Revoke(ctx, root, n1); err != nil || !there {
 		t.Fatal(there, err)
+	}
+	// docs/fleet.md says what a certificate that was revoked still sees.
+	_, err = root.Put(ctx, keys.Current(), "v")
+	must(t, err)
+	if r := <-watched; r.Err() != nil || len(r.Events) != 1 {
+		t.Errorf("a watch from before: %v, %d events", r.Err(), len(r.Events))
+	}
+	for event := range node.Watch(ctx, keys.Current()) {
+		if len(event.Events) > 0 || event.Err() == nil {
+			t.Errorf("a new watch of a user that was revoked: %+v", event)
+		}
 	}
 	must(t, Forget(ctx, root, keys, "n1"))
 	get := func(c *clientv3.Client, key string) int {

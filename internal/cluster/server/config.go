@@ -27,8 +27,9 @@ const (
 	tick, election = 100, 1000
 )
 
-// config returns the configuration of etcd, which logs nothing once ended is set.
-func (o *Options) config(ended *atomic.Bool) (*embed.Config, error) {
+// config returns the configuration of etcd, which logs nothing once ended is set, and serves no
+// clients before the gate is open.
+func (o *Options) config(ended *atomic.Bool, g *gate) (*embed.Config, error) {
 	members := o.Members
 	if len(members) == 0 {
 		members = []Member{{o.Name, lonePeers}}
@@ -75,6 +76,7 @@ func (o *Options) config(ended *atomic.Bool) (*embed.Config, error) {
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, history
 	c.UnsafeNoFsync = o.noSync
 	c.TickMs, c.ElectionMs = tick, election
+	c.ServiceRegister = g.wait
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Log, ended))
 	return c, nil
 }

@@ -42,6 +42,8 @@ type lastLines struct {
 var usual = []string{
 	"simple token is not cryptographically signed", // who has a certificate needs no token
 	"Running http and grpc server on single port",
+	"Failed to detect schema version",                       // at the first start
+	"failed to reach the peer URL", "failed to get version", // "peer became inactive"
 	"failed to register grpc metrics",                                 // the SCION router has registered metrics of the same names
 	"failed to apply request", "ignored grant role request to a user", // whoever asked gets the error
 	"request stats", // a slow machine; etcd_server_slow_apply_total counts

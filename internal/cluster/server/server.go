@@ -19,6 +19,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"google.golang.org/grpc"
 
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/access"
@@ -58,6 +59,21 @@ type Options struct {
 
 	// noSync is for tests on slow disks: the machine does not crash within one.
 	noSync bool
+	// asking is called before etcd is made to ask for users, in tests.
+	asking func()
+}
+
+// gate keeps clients out until etcd asks who they are. Otherwise nodes with certificates of before would find an empty etcd, where the
+// data was lost, and everybody could write.
+type gate struct{ open, ended chan struct{} }
+
+// wait is called by etcd when it is ready, before it serves clients.
+func (g *gate) wait(clients *grpc.Server) {
+	select {
+	case <-g.open:
+	case <-g.ended:
+		clients.Stop()
+	}
 }
 
 // Member is a member of etcd.
@@ -86,7 +102,8 @@ const slowStart = 10 * time.Second
 // Serve runs the member until ctx ends, and leaves its data for the next start.
 func Serve(ctx context.Context, o Options) (err error) {
 	var ended atomic.Bool
-	c, err := o.config(&ended)
+	g := &gate{make(chan struct{}), make(chan struct{})}
+	c, err := o.config(&ended, g)
 	if err != nil {
 		return err
 	}
@@ -105,14 +122,15 @@ func Serve(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("starting member %s of etcd: %w", o.Name, plain(err))
 	}
-	err = o.serve(ctx, member)
+	err = o.serve(ctx, member, g)
 	ended.Store(true)
+	close(g.ended)
 	member.Close()
 	return err
 }
 
 // serve waits until the member serves, has it ask for users, and then for its end.
-func (o *Options) serve(ctx context.Context, member *embed.Etcd) error {
+func (o *Options) serve(ctx context.Context, member *embed.Etcd, g *gate) error {
 	unit := systemd.New()
 	slow := time.NewTimer(slowStart)
 	defer slow.Stop()
@@ -129,9 +147,10 @@ func (o *Options) serve(ctx context.Context, member *embed.Etcd) error {
 			return fmt.Errorf("member %s of etcd: %w", o.Name, plain(err))
 		}
 	}
-	if err := o.protect(ctx, member); err != nil {
+	if asks, err := o.protect(ctx, member); err != nil || !asks {
 		return err
 	}
+	close(g.open)
 	o.Log.Info("etcd serves", "cluster", o.Cluster, "member", o.Name, "clients", o.Listen, "data", o.Data)
 	unit.Status("serves cluster " + o.Cluster)
 	unit.Ready()
@@ -153,25 +172,23 @@ func (o *Options) serve(ctx context.Context, member *embed.Etcd) error {
 	}
 }
 
-// protect has etcd ask who somebody is, at the first start of the first member. Until then it serves whoever has a certificate of the
-// authority, and that is root alone: others get theirs from an etcd that asks.
-func (o *Options) protect(ctx context.Context, member *embed.Etcd) error {
+// protect has etcd ask who somebody is, at the first start of the first member. It returns false if ctx ends before.
+func (o *Options) protect(ctx context.Context, member *embed.Etcd) (bool, error) {
+	if o.asking != nil {
+		o.asking()
+	}
 	inside := v3client.New(member.Server)
 	defer inside.Close()
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		if member.Server.AuthStore().IsAuthEnabled() {
-			return nil
+			return true, nil
 		}
 		err := access.Enable(ctx, inside, cluster.KeysOf(o.Cluster))
 		switch {
-		case err == nil:
-			return nil
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the end was asked for
-		case member.Server.AuthStore().IsAuthEnabled(): // another member was first
-			return nil
-		case wait > time.Minute:
-			return err
+			return false, nil //nolint:nilerr // the end was asked for
+		case err != nil && !member.Server.AuthStore().IsAuthEnabled() && wait > time.Minute:
+			return false, err
 		}
 		select { // members that start together may be in each other's way
 		case <-ctx.Done():

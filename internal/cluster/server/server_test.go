@@ -66,6 +66,42 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestNobodyBeforeUsers lets nobody in, not even root, before etcd asks for users. It ends before that once.
+func TestNobodyBeforeUsers(t *testing.T) {
+	b := newBed(t, 1)
+	b.options[0].Members = []Member{{b.options[0].Name, "https://" + free(t)}}
+	held, on := make(chan struct{}), make(chan struct{})
+	b.options[0].asking = func() {
+		close(held)
+		<-on
+	}
+	b.start(0)
+	<-held
+	root := b.client(access.Root)
+	read := func(wait time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		defer cancel()
+		_, err := root.Get(ctx, b.keys.Current())
+		return err
+	}
+	if read(time.Second) == nil {
+		t.Error("etcd answers before it asks for users")
+	}
+	close(on)
+	b.wait(0)
+	must(t, read(time.Minute))
+	b.stop(0)
+
+	// The end comes first.
+	b.options[0].Data = filepath.Join(t.TempDir(), "etcd")
+	held, on = make(chan struct{}), make(chan struct{})
+	b.start(0)
+	<-held
+	b.running[0].end()
+	close(on)
+	b.stop(0)
+}
+
 // TestCertificates connects with certificates that open nothing: to the port for clients with that of another cluster, to the port
 // for members with one of a client, and with an old version of TLS.
 func TestCertificates(t *testing.T) {
