@@ -10,12 +10,12 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"culvert/internal/host/cpus"
 	"culvert/internal/host/netfilter"
 	"culvert/internal/host/udpsock"
 )
@@ -252,7 +252,11 @@ func Run(o Options) (*Report, error) {
 		}
 		r.add(found...)
 	}
-	r.add(checkLoads(o.Loads, runtime.NumCPU())...)
+	online, err := cpus.Online()
+	if err != nil {
+		return nil, err
+	}
+	r.add(checkLoads(o.Loads, online)...)
 	r.add(checkMixed(o.Mixed)...)
 	r.add(checkShort(o.Short)...)
 	r.add(checkStrays(o.Strays)...)

@@ -56,12 +56,12 @@ func most(packets map[int]uint64) (one int, percent uint64, ok bool) {
 	return one, packets[one] * 100 / sum, true
 }
 
-// checkLoads warns of queues and CPUs that have nearly all of the load, and of workers that cost more than they bring. online is how many
-// CPUs there are.
-func checkLoads(loads []Load, online int) (found []Finding) {
+// checkLoads warns of queues and CPUs that have nearly all of the load, and of workers that cost more than they bring. online are the CPUs
+// that there are.
+func checkLoads(loads []Load, online []int) (found []Finding) {
 	for _, l := range loads {
 		found = append(found, l.stays()...)
-		hot := l.queues()
+		hot := l.queues(online)
 		found = append(found, hot...)
 		if f := l.worth(online); f != nil {
 			found = append(found, *f)
@@ -85,8 +85,11 @@ func (l Load) stays() (found []Finding) {
 	return found
 }
 
-// queues finds queues that have nearly all packets of an interface with several.
-func (l Load) queues() (found []Finding) {
+// queues finds queues that have nearly all packets of an interface with several. With one CPU it makes no difference.
+func (l Load) queues(online []int) (found []Finding) {
+	if len(online) < 2 {
+		return nil
+	}
 	for _, i := range l.Interfaces {
 		if i.Queues == nil || i.Queues.Receive < 2 {
 			continue
@@ -105,7 +108,7 @@ func (l Load) queues() (found []Finding) {
 			continue // they spread what the card does not, or cpu says that they do not
 		default:
 			f.Finding += ": few flows, or flows that the card cannot tell apart. Workers spread what the card does not"
-			f.Command = "culvert reload, with [workers] in the file: cpus = \"0-" + fmt.Sprint(i.Queues.Receive-1) + "\""
+			f.Command = "culvert reload, with [workers] in the file: cpus = \"" + cpus.Format(online[:min(i.Queues.Receive, len(online))]) + "\""
 		}
 		found = append(found, f)
 	}
@@ -113,9 +116,9 @@ func (l Load) queues() (found []Finding) {
 }
 
 // cpu finds a CPU that has nearly all packets though others could have some.
-func (l Load) cpu(online int) *Finding {
+func (l Load) cpu(online []int) *Finding {
 	one, percent, ok := most(l.CPUs)
-	if !ok || percent <= loadMost || online < 2 {
+	if !ok || percent <= loadMost || len(online) < 2 {
 		return nil
 	}
 	f := &Finding{Status: Warn, Check: "load", Finding: fmt.Sprintf("%s: CPU %d has %d %% of the packets", l.Router, one, percent)}
@@ -123,7 +126,7 @@ func (l Load) cpu(online int) *Finding {
 		f.Finding += ": workers spread by flow, and one flow has most of them"
 		return f
 	}
-	irqs, spare := l.interruptsOn(one)
+	irqs, spare := l.interruptsOn(one, online)
 	switch {
 	case len(irqs) > 1:
 		f.Finding += ", because it serves several queues"
@@ -140,9 +143,10 @@ func (l Load) severalQueues() bool {
 	return slices.ContainsFunc(l.Interfaces, func(i InterfaceLoad) bool { return i.Queues != nil && i.Queues.Receive > 1 })
 }
 
-// interruptsOn returns the interrupts of receive queues that one CPU alone serves, and a CPU that serves none of any.
-func (l Load) interruptsOn(cpu int) (irqs []int, spare int) {
-	serves := map[int]bool{cpu: true}
+// interruptsOn returns the interrupts of receive queues that one CPU alone serves, and another CPU, that of the online ones that serves
+// the fewest.
+func (l Load) interruptsOn(cpu int, online []int) (irqs []int, spare int) {
+	serves := make(map[int]int)
 	for _, i := range l.Interfaces {
 		if i.Queues == nil {
 			continue
@@ -152,27 +156,30 @@ func (l Load) interruptsOn(cpu int) (irqs []int, spare int) {
 				irqs = append(irqs, irq.IRQ)
 			}
 			for _, c := range irq.CPUs {
-				serves[c] = true
+				serves[c]++
 			}
 		}
 	}
-	for serves[spare] {
-		spare++
+	spare = -1
+	for _, c := range online {
+		if c != cpu && (spare < 0 || serves[c] < serves[spare]) {
+			spare = c
+		}
 	}
 	return irqs, spare
 }
 
 // worth finds workers that cost more than they bring.
-func (l Load) worth(online int) *Finding {
+func (l Load) worth(online []int) *Finding {
 	f := &Finding{Status: Warn, Check: "workers"}
 	receivers := l.receivers()
 	switch {
 	case len(l.Workers) == 0:
 		return nil
-	case len(l.Workers) == 1 && online > 1:
+	case len(l.Workers) == 1 && len(online) > 1:
 		f.Finding = fmt.Sprintf("%s: one worker costs more than it brings: CPU %d gets every packet from the queue of another CPU, or is that CPU itself",
 			l.Router, l.Workers[0])
-		f.Command = fmt.Sprintf("culvert reload, without [workers] in the file, or with more: cpus = \"0-%d\"", online-1)
+		f.Command = fmt.Sprintf("culvert reload, without [workers] in the file, or with more: cpus = \"%s\"", cpus.Format(online))
 	case len(receivers) > 1 && len(receivers) >= len(l.Workers):
 		f.Finding = fmt.Sprintf("%s: %d workers cost more than they bring: CPUs %s receive already, each its part",
 			l.Router, len(l.Workers), cpus.Format(receivers))

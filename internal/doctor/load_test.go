@@ -40,7 +40,7 @@ func TestLoads(t *testing.T) {
 		{name: "more workers than receivers", load: Load{Workers: []int{0, 1, 2, 3}, CPUs: map[int]uint64{0: 5000, 1: 5000}, Enqueued: map[int]uint64{0: 4000, 1: 4000}}},
 		{"tags", Load{Workers: []int{0, 1}, Interfaces: []InterfaceLoad{{Interface: "e0", Stays: true}}}, "workers", "it takes VLAN tags off", "ethtool -K e0 rxvlan off", "e0"},
 	} {
-		got := checkLoads([]Load{tt.load}, 4)
+		got := checkLoads([]Load{tt.load}, []int{0, 1, 2, 3})
 		switch {
 		case tt.check == "" && len(got) > 0, tt.check != "" && len(got) != 1:
 			t.Errorf("%s: %+v", tt.name, got)
@@ -48,6 +48,30 @@ func TestLoads(t *testing.T) {
 		case got[0].Check != tt.check || !strings.Contains(got[0].Finding, tt.finds) || !strings.Contains(got[0].Command, tt.command) ||
 			got[0].Command == "" != (tt.command == "") || got[0].Interface != tt.on || got[0].Status != Warn:
 			t.Errorf("%s: %+v", tt.name, got[0])
+		}
+	}
+}
+
+// TestLoadsOfFewCPUs wants advice to name CPUs that there are, though there are more queues, or none if there is only one CPU.
+func TestLoadsOfFewCPUs(t *testing.T) {
+	one := map[int]uint64{0: 9900}
+	hot := Load{CPUs: one, Interfaces: []InterfaceLoad{{Interface: "e0", Queues: &netdev.Queues{Receive: 4}, Packets: one}}}
+	busy := &netdev.Queues{Receive: 3, Interrupts: []netdev.Interrupt{{IRQ: 38, CPUs: []int{0}}, {IRQ: 40, CPUs: []int{0}}, {IRQ: 42, CPUs: []int{2}}}}
+	gathered := Load{Router: "r", CPUs: one, Interfaces: []InterfaceLoad{{Interface: "e0", Queues: busy, Packets: map[int]uint64{0: 5000, 1: 5000, 2: 5000}}}}
+	for _, tt := range []struct {
+		load    Load
+		online  []int
+		command string // "" for no finding
+	}{
+		{hot, []int{0, 2}, `culvert reload, with [workers] in the file: cpus = "0,2"`},
+		{hot, []int{0}, ""},
+		{gathered, []int{0, 2}, "echo 2 > /proc/irq/40/smp_affinity_list"},
+		{gathered, []int{0, 2, 5}, "echo 5 > /proc/irq/40/smp_affinity_list"},
+		{gathered, []int{0}, ""},
+	} {
+		got := checkLoads([]Load{tt.load}, tt.online)
+		if len(got) > 1 || len(got) == 1 != (tt.command != "") || len(got) == 1 && got[0].Command != tt.command {
+			t.Errorf("CPUs %v: %+v, want %q", tt.online, got, tt.command)
 		}
 	}
 }

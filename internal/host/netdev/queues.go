@@ -27,6 +27,8 @@ type Queues struct {
 	RSS []float64 `json:"rss_percent,omitempty"`
 	// Interrupts are those of the receive queues, by number.
 	Interrupts []Interrupt `json:"interrupts,omitempty"`
+	// Packets has what each of several queues has got since the device is there, or as the driver counts. The index is the queue.
+	Packets []uint64 `json:"packets,omitempty"`
 }
 
 // Interrupt is an interrupt of a receive queue.
@@ -49,7 +51,22 @@ func ReadQueues(device string) *Queues {
 		q.RSS = shares(table, channels.RX)
 	}
 	q.Interrupts = used(interrupts(device, "/"), channels.RX)
+	q.Packets = byQueue(QueuePackets(device), channels.RX)
 	return q
+}
+
+// byQueue lists what each of n queues has got, nil if there is one, or nothing is known.
+func byQueue(packets map[int]uint64, n int) []uint64 {
+	if n < 2 || packets == nil {
+		return nil
+	}
+	all := make([]uint64, n)
+	for queue, got := range packets {
+		if queue < n {
+			all[queue] = got
+		}
+	}
+	return all
 }
 
 // shares returns the share of an indirection table that each of n queues has, in percent.
@@ -235,6 +252,17 @@ func (q *Queues) String() string {
 		for _, i := range q.Interrupts {
 			text += fmt.Sprintf(" %d on CPU %s", i.IRQ, cpus.Format(i.CPUs))
 		}
+	}
+	var sum uint64
+	for _, n := range q.Packets {
+		sum += n
+	}
+	if sum > 0 {
+		text += ", packets"
+		for _, n := range q.Packets {
+			text += fmt.Sprintf(" %.0f", 100*float64(n)/float64(sum))
+		}
+		text += " %"
 	}
 	return text
 }

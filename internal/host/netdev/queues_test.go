@@ -95,7 +95,8 @@ func TestUsedInterrupts(t *testing.T) {
 
 func TestQueuesText(t *testing.T) {
 	q := &Queues{Receive: 2, Most: 8, RSS: shares([]uint32{0, 0, 0, 1}, 2), Interrupts: []Interrupt{{38, "virtio2-input.0", []int{1}}}}
-	if got, want := q.String(), "2 receive of 8, hashes spread 75 25 %, interrupts 38 on CPU 1"; got != want {
+	q.Packets = byQueue(map[int]uint64{0: 30, 1: 10, 2: 9}, 2)
+	if got, want := q.String(), "2 receive of 8, hashes spread 75 25 %, interrupts 38 on CPU 1, packets 75 25 %"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got := shares(nil, 2); got != nil {
