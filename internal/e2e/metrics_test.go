@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/common/model"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/cluster/access"
 	"culvert/internal/lab"
 	"culvert/internal/scion/scionpkt"
 	"culvert/internal/testbed"
@@ -49,10 +50,16 @@ rate = 10
 drops = 10
 [web]
 listen = '127.0.0.1:9480'
+[cluster]
+name = 'edge'
+endpoints = ['https://127.0.0.1:1'] # nobody there
+node = 'n1'
+state_dir = '%[3]s/state'
+tls = {ca = '%[3]s/ca.pem', cert = '%[3]s/n1.pem', key = '%[3]s/n1-key.pem'}
 [scion]
-config = '%s'
+config = '%[1]s'
 [[scion.key]]
-file = '%s'
+file = '%[2]s'
 not_after = 2099-01-01T00:00:00Z
 ` + smallRoute + `
 [filter]
@@ -135,7 +142,7 @@ func newMeasured(t *testing.T) *measured {
 	m := &measured{r, as.RouterAPI.String()}
 	peers := filepath.Join(t.TempDir(), "peers.key")
 	check(t, os.WriteFile(peers, []byte(strings.Repeat("k", 32)), 0o600))
-	serveRoute(t, r.lab, routeFile(t, fmt.Sprintf(allStages, as.RouterConfig, filepath.Join(as.Keys, "master0.key"), peers)))
+	serveRoute(t, r.lab, routeFile(t, fmt.Sprintf(allStages, as.RouterConfig, filepath.Join(as.Keys, "master0.key"), nodeCertificate(t), peers)))
 	r.command("sysctl", "-qw", "net.ipv4.tcp_syncookies=2")
 	check(t, r.lab.Do("rut", func() error { // the protected service
 		service, err := net.Listen("tcp", "198.18.1.1:80")
@@ -152,6 +159,17 @@ func newMeasured(t *testing.T) *measured {
 		m.udp(53), m.udp(54), m.syn(), scion(""), scion(base64.StdEncoding.EncodeToString(make([]byte, 16))),
 	)
 	return m
+}
+
+// nodeCertificate returns a directory with ca.pem, n1.pem and n1-key.pem.
+func nodeCertificate(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "edge")
+	a, err := access.Init(dir, "edge")
+	check(t, err)
+	_, err = a.Issue(dir, "n1", access.NewUser(access.KindNode, "n1").String(), nil)
+	check(t, err)
+	return dir
 }
 
 // change replaces the first occurrence of a text in a file.

@@ -35,7 +35,7 @@ func (s *SlowPath) statusHandler(update func()) (http.Handler, error) {
 	options := stats.HandlerOptions(log.Error, prometheus.DefaultRegisterer)
 	options.Timeout = env.HandlerTimeout
 	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(prometheus.DefaultRegisterer,
-		promhttp.HandlerFor(prometheus.DefaultGatherer, options)))
+		promhttp.HandlerFor(stats.Own(prometheus.DefaultGatherer), options)))
 	mux.Handle("/debug/pprof/", s.debugOnly(profiler()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" || r.URL.Path == "/all" {

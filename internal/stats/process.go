@@ -4,12 +4,15 @@ package stats
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // Handler returns a handler that serves the metrics of all collectors, and those of the Go runtime and of the process.
@@ -34,6 +37,20 @@ type errorLog struct {
 	write func(message string, fields ...any)
 	mu    sync.Mutex
 	next  time.Time
+}
+
+// foreign are what the names of metrics begin with that libraries of culvert register in every process, whether it uses them or not:
+// those of an etcd within the process.
+var foreign = []string{"etcd_", "os_fd_", "grpc_"}
+
+// Own gathers what g does, without the metrics of an etcd, which no data plane has.
+func Own(g prometheus.Gatherer) prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all, err := g.Gather()
+		return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool {
+			return slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(f.GetName(), prefix) })
+		}), err
+	})
 }
 
 // Println implements promhttp.Logger.

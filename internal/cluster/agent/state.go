@@ -54,6 +54,25 @@ func weightOf(s cluster.State) string {
 // longest is how much of a sentence fits into a state, in bytes.
 const longest = 300
 
+// most is how much of a list fits into a state at best. The rest is cut off at once: cutting one by one takes long.
+const most = 64
+
+func cutList[T any](list *[]T, most int, more *int) {
+	if n := len(*list) - most; n > 0 {
+		*list, *more = (*list)[:most], *more+n
+	}
+}
+
+func cutMap(m map[string]string, most int, more *int) {
+	if len(m) <= most {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(m))[most:] {
+		delete(m, key)
+		*more++
+	}
+}
+
 // bounded returns the JSON of a state, with as much of it as fits. What matters least is left out first.
 func bounded(s *cluster.State) ([]byte, error) {
 	s.Refused = short(s.Refused, longest)
@@ -63,6 +82,12 @@ func bounded(s *cluster.State) ([]byte, error) {
 	for id, why := range s.UrgentFailed {
 		s.UrgentFailed[id] = short(why, longest/2)
 	}
+	cutList(&s.Interfaces, most, &s.More)
+	cutList(&s.Announced, most, &s.More)
+	cutList(&s.Problems, most, &s.More)
+	cutMap(s.Backends, most, &s.More)
+	cutMap(s.Stages, most, &s.More)
+	cutMap(s.UrgentFailed, most, &s.More)
 	for {
 		text, err := json.Marshal(s)
 		if err != nil || len(text) <= cluster.MostState {

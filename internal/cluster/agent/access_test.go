@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"culvert/internal/cluster"
+	"culvert/internal/cluster/access"
+	"culvert/internal/cluster/clusterbed"
+	"culvert/internal/cluster/etcd"
+	"culvert/internal/config"
+)
+
+// TestOwnCertificate has a node with a certificate of its own in an etcd that asks for them. It gets all that it follows, and reports.
+// Once its certificate is revoked it says so, and what runs goes on.
+func TestOwnCertificate(t *testing.T) {
+	t.Parallel()
+	keys := cluster.KeysOf("edge")
+	dir := filepath.Join(t.TempDir(), "edge")
+	authority, err := access.Init(dir, "edge")
+	must(t, err)
+	issue := func(file, user string, hosts ...string) *config.ClusterTLS {
+		f, err := authority.Issue(dir, file, user, hosts)
+		must(t, err)
+		return &config.ClusterTLS{CA: f.CA, Cert: f.Cert, Key: f.Key}
+	}
+	member := issue("member", access.MemberName, "127.0.0.1")
+	server := clusterbed.New(t, clusterbed.Options{Configure: func(c *embed.Config) {
+		c.ClientTLSInfo = transport.TLSInfo{CertFile: member.Cert, KeyFile: member.Key, TrustedCAFile: member.CA, ClientCertAuth: true}
+	}})
+	login := func(files *config.ClusterTLS) *clientv3.Client {
+		c, err := etcd.Connect(&config.Cluster{Endpoints: server.Endpoints(), TLS: files})
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	root := login(issue("root", access.Root))
+	must(t, access.Enable(t.Context(), root, keys))
+	user := access.NewUser(access.KindNode, "n1")
+	must(t, access.Allow(t.Context(), root, keys, user))
+	own := login(issue("n1", user.String()))
+
+	b := &bed{TB: t, Client: root, keys: keys}
+	n := b.start("n1", func() (*clientv3.Client, error) { return own, nil })
+	b.write(1, map[string]string{"all": "a = 1\n"})
+	b.put(keys.Urgent("00000001"), urgent("00000001", "filter add", all))
+	b.put(keys.Maintain("n1"), cluster.Maintain{})
+	b.eventually("its state", func() bool {
+		s := b.state("n1")
+		return s.Revision == 1 && len(s.Urgent) == 1 && s.Maintain == cluster.MaintainSafe
+	})
+	b.put(keys.Ask("1"), cluster.Ask{ID: "1", Kind: cluster.AskWhere, Scope: all, Where: "192.0.2.1"})
+	b.eventually("its answer", func() bool {
+		r, err := b.Get(t.Context(), keys.Answer("n1", "1"))
+		return err == nil && r.Count == 1
+	})
+	_, err = access.Revoke(t.Context(), root, user)
+	must(t, err)
+	n.SetProblems("something to report")
+	b.eventually("the node says so", func() bool { v := n.View(); return v.ReportProblem != "" || !v.Reached && v.Problem != "" })
+	if n.Revision() != 1 || n.Since("00000001").IsZero() {
+		t.Errorf("what ran does not go on: %+v", n.View())
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
