@@ -161,7 +161,7 @@ func TestCluster(t *testing.T) {
 	_, err = c.etcd.Delete(t.Context(), c.keys.Maintain("n1"))
 	check(t, err)
 	c.await("the end of maintenance", func(s inforce.Cluster) bool { return s.Maintain == "" })
-	c.finish("fwd route", "fwd route-fib", "pass route-off")
+	c.finish("fwd route", "fwd route-fib", "pass route-off", "pass route-egress")
 	p.end(syscall.SIGTERM)
 }
 
