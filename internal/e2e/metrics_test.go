@@ -113,7 +113,7 @@ asn = 65000
 [lb.peers]
 listen = '198.18.2.1:9482'
 peers = ['198.18.2.2:9482']
-key_file = '%[3]s'
+key_file = '%[4]s'
 `
 
 // birdNeighbor is the configuration of the BGP neighbor.

@@ -103,6 +103,7 @@ type want struct {
 	seen       bool
 	current    cluster.Current
 	currentBad string // why the key current is none
+	missing    bool   // whether there is no key current
 	urgents    map[string]Held
 	urgentsBad map[string]string // by ID
 	maintain   bool

@@ -56,6 +56,14 @@ func TestFollow(t *testing.T) {
 	b.eventually("revision 3", func() bool { return b.state("n1").Revision == 3 })
 	b.put(b.keys.Current(), cluster.Current{Revision: 1})
 	b.eventually("back to revision 1", func() bool { return b.state("n1").Revision == 1 })
+	// Without the key, as after a loss of etcd's data, what runs goes on.
+	if _, err := b.Delete(t.Context(), b.keys.Current()); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the loss is told", func() bool {
+		s := b.state("n1")
+		return strings.Contains(s.Refused, "no key current") && s.Revision == 1
+	})
 	b.put(b.keys.Current(), cluster.Current{})
 	b.eventually("the own file", func() bool { s := b.state("n1"); return s.Revision == 0 && s.Digest == "" })
 	b.neverUnchecked(n, first, second, third)

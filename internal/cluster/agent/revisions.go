@@ -49,6 +49,10 @@ func (a *Agent) wanted() (number int64, bad string, known bool) {
 	if a.want.currentBad != "" {
 		return 0, a.want.currentBad, a.want.seen
 	}
+	// An etcd that has lost its data, or is another one, is no reason to run without the documents. A revision 0 that is written is.
+	if a.want.missing && revisionOf(a.is.running) != 0 {
+		return 0, "etcd has no key current any more, as if its data were lost: what runs goes on until 'culvert fleet apply' writes a revision", a.want.seen
+	}
 	return a.want.current.Of(a.Node), "", a.want.seen
 }
 

@@ -104,7 +104,7 @@ func (a *Agent) readAll(ctx context.Context, client *clientv3.Client) (int64, er
 	defer a.mu.Unlock()
 	held := a.want.urgents
 	current := a.want.current
-	a.want = want{seen: true, urgents: make(map[string]Held), urgentsBad: make(map[string]string)}
+	a.want = want{seen: true, missing: true, urgents: make(map[string]Held), urgentsBad: make(map[string]string)}
 	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
 		a.want.current = current // stays if the key is none
 		a.want.setCurrent(kv.Value)
@@ -118,6 +118,7 @@ func (a *Agent) readAll(ctx context.Context, client *clientv3.Client) (int64, er
 
 // setCurrent takes the key current. One that is none leaves the last one, and is told.
 func (w *want) setCurrent(value []byte) {
+	w.missing = false
 	var c cluster.Current
 	if err := json.Unmarshal(value, &c); err != nil {
 		w.currentBad = fmt.Sprintf("the key current is not as 'culvert fleet' writes it: %v", err)
@@ -199,7 +200,7 @@ func (a *Agent) watch(ctx context.Context, client *clientv3.Client, from int64) 
 func (a *Agent) sawCurrent(e *clientv3.Event) {
 	a.mu.Lock()
 	if e.Type == mvccpb.DELETE {
-		a.want.current, a.want.currentBad = cluster.Current{}, ""
+		a.want.current, a.want.currentBad, a.want.missing = cluster.Current{}, "", true
 	} else {
 		a.want.setCurrent(e.Kv.Value)
 	}
