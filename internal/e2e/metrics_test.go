@@ -104,6 +104,12 @@ interval = '200ms'
 timeout = '50ms'
 [[lb.vip.backend]]
 address = '198.18.20.2'
+[[lb.vip]]
+address = '203.0.113.82:5000'
+protocol = 'udp'
+[[lb.vip.source]]
+kind = 'file'
+file = '%[5]s'
 [lb.bgp]
 asn = 65001
 router_id = '198.18.2.1'
@@ -142,7 +148,9 @@ func newMeasured(t *testing.T) *measured {
 	m := &measured{r, as.RouterAPI.String()}
 	peers := filepath.Join(t.TempDir(), "peers.key")
 	check(t, os.WriteFile(peers, []byte(strings.Repeat("k", 32)), 0o600))
-	serveRoute(t, r.lab, routeFile(t, fmt.Sprintf(allStages, as.RouterConfig, filepath.Join(as.Keys, "master0.key"), nodeCertificate(t), peers)))
+	backends := filepath.Join(t.TempDir(), "backends")
+	check(t, os.WriteFile(backends, []byte("198.18.2.2\n"), 0o600))
+	serveRoute(t, r.lab, routeFile(t, fmt.Sprintf(allStages, as.RouterConfig, filepath.Join(as.Keys, "master0.key"), nodeCertificate(t), peers, backends)))
 	r.command("sysctl", "-qw", "net.ipv4.tcp_syncookies=2")
 	check(t, r.lab.Do("rut", func() error { // the protected service
 		service, err := net.Listen("tcp", "198.18.1.1:80")
