@@ -53,9 +53,6 @@ func (k Keys) Documents(revision int64) string {
 // Document is the key of a document of a revision.
 func (k Keys) Document(revision int64, s Scope) string { return k.Documents(revision) + s.String() }
 
-// Configs is in front of the documents of all revisions.
-func (k Keys) Configs() string { return k.prefix + "config/" }
-
 // Revisions is in front of all revisions.
 func (k Keys) Revisions() string { return k.prefix + "revision/" }
 

@@ -70,12 +70,6 @@ type Revision struct {
 	Sets map[string]string `json:"sets,omitempty"`
 }
 
-// Kinds of urgent changes.
-const (
-	// UrgentVerb carries out a verb of culvert/internal/edit.
-	UrgentVerb = "verb"
-)
-
 // Urgent is a change that is in force on each node within a second, and until its key is deleted. apply and rollback do not
 // touch it.
 type Urgent struct {
