@@ -72,6 +72,27 @@ func TestCompare(t *testing.T) {
 			notes: []string{"Linux 6.1: path/bridge takes 515.00 instructions, by the baseline 500.00: +3.00 %: only the kernel runs in this row"},
 		},
 		{
+			name: "a row that asks the kernel, whose answer takes longer",
+			now:  []Counts{counts("6.1", "6.1.1-1", map[string]float64{"path/fib6": 540, "path/route-fib6": 1050}), same},
+			was:  counts("6.1", "6.1.1-1", map[string]float64{"path/fib6": 500, "path/route-fib6": 1000}),
+			notes: []string{
+				"path/fib6 takes 540.00 instructions, by the baseline 500.00: +8.00 %: only the kernel runs in this row",
+				"path/route-fib6 takes 1050.00 instructions, by the baseline 1000.00: +5.00 %: of that 40.00 are the kernel's, by row path/fib6",
+			},
+		},
+		{
+			name:   "a row that asks the kernel, and takes longer itself",
+			now:    []Counts{counts("6.1", "6.1.1-1", map[string]float64{"path/fib6": 510, "path/route-fib6": 1031}), same},
+			was:    counts("6.1", "6.1.1-1", map[string]float64{"path/fib6": 500, "path/route-fib6": 1000}),
+			faults: []string{"path/route-fib6 takes 1031.00 instructions, by the baseline 1000.00: +3.10 %"},
+		},
+		{
+			name:   "a row that asks the kernel, whose answer takes less than before",
+			now:    []Counts{counts("6.1", "6.1.1-1", map[string]float64{"path/fib6": 495, "path/route-fib6": 1021}), same},
+			was:    counts("6.1", "6.1.1-1", map[string]float64{"path/fib6": 500, "path/route-fib6": 1000}),
+			faults: []string{"path/route-fib6 takes 1021.00 instructions, by the baseline 1000.00: +2.10 %"},
+		},
+		{
 			name:  "over 2 % less",
 			now:   []Counts{counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 97, "path/redirect": 1000}), same},
 			notes: []string{"cost/redirect takes 97.00 instructions, by the baseline 100.00: -3.00 %, so write a new baseline"},
