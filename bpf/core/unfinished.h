@@ -29,11 +29,14 @@ static long unfinished_add(__u32 i, struct unfinished *u)
 	__u32 buf[UNFINISHED_STEP / 4] = {};
 	__u32 n = u->left;
 
+	if (!n)
+		return 1;
 	if (n > UNFINISHED_STEP)
 		n = UNFINISHED_STEP;
+	/* The verifier of Linux 6.1 does not learn from the test above that n is not 0, but it does from this. */
+	n--;
 	barrier_var(n);
-	if (!n || n > UNFINISHED_STEP)
-		return 1;
+	n = (n & (UNFINISHED_STEP - 1)) + 1;
 	if (bpf_xdp_load_bytes(u->ctx, u->at, buf, n)) {
 		u->failed = true;
 		return 1;
