@@ -213,8 +213,8 @@ func TestCommittedBaselineOfARM64(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	was := []Counts{counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 10, "path/direct": 900, "path/redirect": 1200})}
-	now := []Counts{counts("6.1", "6.1.2-1", map[string]float64{"cost/redirect": 11, "path/direct": 900, "path/redirect": 1300})}
+	was := []Counts{counts("6.1", "6.1.1-1", map[string]float64{"cost/redirect": 10, "path/direct": 900, "path/redirect": 1200, "path/worker-route4": 700})}
+	now := []Counts{counts("6.1", "6.1.2-1", map[string]float64{"cost/redirect": 11, "path/direct": 900, "path/redirect": 1300, "path/worker-route4": 700})}
 	var b bytes.Buffer
 	if err := WriteTable(&b, now, was); err != nil {
 		t.Fatal(err)
@@ -224,13 +224,14 @@ func TestTable(t *testing.T) {
 		"| cost/redirect       |   11.00 |              | +10.00 % |\n",
 		"| path/direct         |  900.00 |              |  +0.00 % |\n",
 		"| path/redirect       | 1300.00 |       400.00 |  +8.33 % |\n",
+		"| path/worker-route4  |  700.00 |              |  +0.00 % |\n", // a part of a path
 		"6.1: Linux 6.1-test, Debian's package 6.1.2-1\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no line %q in:\n%s", want, b.String())
 		}
 	}
-	if n := strings.Count(b.String(), "\n"); n != 7 {
-		t.Errorf("%d lines, want 7:\n%s", n, b.String())
+	if n := strings.Count(b.String(), "\n"); n != 8 {
+		t.Errorf("%d lines, want 8:\n%s", n, b.String())
 	}
 }

@@ -32,7 +32,7 @@ func WriteTable(w io.Writer, all, baseline []Counts) error {
 				counted = true
 				whole = fmt.Sprintf("%.2f", now)
 			}
-			if strings.HasPrefix(name, "path/") && name != "path/direct" && now != 0 && direct != 0 {
+			if insn.Whole(name) && name != "path/direct" && now != 0 && direct != 0 {
 				above = fmt.Sprintf("%.2f", now-direct)
 			}
 			cells = append(cells, whole, above)

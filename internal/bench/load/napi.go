@@ -44,6 +44,11 @@ func ReceiveOn(e End, cpu int) error {
 
 // NAPIThreads lists the kernel threads that receive on devices of that name.
 func NAPIThreads(device string) ([]int, error) {
+	return processesNamed(func(comm string) bool { return strings.HasPrefix(comm, "napi/"+device+"-") })
+}
+
+// processesNamed lists the processes and kernel threads whose name, with a line end, is one that is wanted.
+func processesNamed(wanted func(comm string) bool) ([]int, error) {
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
 		return nil, err
@@ -52,7 +57,7 @@ func NAPIThreads(device string) ([]int, error) {
 	for _, name := range names {
 		// A process that has ended meanwhile cannot be read.
 		comm, err := os.ReadFile(name)
-		if err != nil || !strings.HasPrefix(string(comm), "napi/"+device+"-") {
+		if err != nil || !wanted(string(comm)) {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))

@@ -179,6 +179,12 @@ func CulvertLosses(inst *datapath.Instance, in load.End, alone bool) (map[string
 // Program implements SingleProgram.
 func (d *Culvert) Program() (*ebpf.Program, uint32) { return d.inst.Program(), load.XDPRedirect }
 
+// Instance is the data plane, nil before Attach.
+func (d *Culvert) Instance() *datapath.Instance { return d.inst }
+
+// Spread has the data plane spread packets over workers, before Attach.
+func (d *Culvert) Spread(cpus []int) { d.Workers = cpus }
+
 // Detach implements Device.
 func (d *Culvert) Detach() error {
 	if d.inst == nil {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"culvert/internal/bench/load"
 	"culvert/internal/bench/peer"
@@ -86,7 +87,7 @@ func candidates() (programs, paths []peer.Candidate) {
 	programs = append(programs, filterrun.Costs(maxPrefixes)...)
 	programs = append(programs, lbrun.Costs(lbrun.CostSize{Fresh: differentFrames})...)
 	// Rows that load kernel modules come last, because loaded modules could change the counts of other rows.
-	return slices.Concat(programs, routers, costliest(), captures(), sampled()), slices.Concat(pathDevices, routed, lbrun.InsnCulverts(), lbrun.InsnPeers())
+	return slices.Concat(programs, routers, costliest(), captures(), sampled(), workerPrograms()), slices.Concat(pathDevices, routed, workerPaths(), lbrun.InsnCulverts(), lbrun.InsnPeers())
 }
 
 // Rows lists the names of all rows: cost/NAME for programs by themselves, path/NAME for paths end to end.
@@ -205,18 +206,27 @@ func countProgram(ctx context.Context, row *scenario.VethRow) (report.Row, error
 // of a batch are received before the next batch begins. The first and the last packet of a round each begin a batch, so the
 // time between them covers whole batches with their reception.
 func countPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
-	if err := row.Setup(ctx); err != nil {
-		return report.Row{}, err
-	}
 	rounds := roundsOfRow
 	if !needsNewPackets(row) {
 		rounds = roundsOfPeer
+	}
+	return countRounds(ctx, row, rounds)
+}
+
+// countRounds is countPath with a number of rounds.
+func countRounds(ctx context.Context, row *scenario.VethRow, rounds int) (report.Row, error) {
+	if err := row.Setup(ctx); err != nil {
+		return report.Row{}, err
 	}
 	least := math.Inf(1)
 	const packets = batches*batchLen + 1
 	lossy := 0
 	for done := 0; done < rounds; {
 		before, err := row.Sink.Seen()
+		if err != nil {
+			return report.Row{}, err
+		}
+		usedBefore, err := used(row)
 		if err != nil {
 			return report.Row{}, err
 		}
@@ -235,7 +245,15 @@ func countPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 			continue
 		}
 		done++
-		least = min(least, float64(sent.Elapsed)/(packets-1))
+		if _, ok := row.Device.(partial); !ok {
+			least = min(least, float64(sent.Elapsed)/(packets-1))
+			continue
+		}
+		usedAfter, err := used(row)
+		if err != nil {
+			return report.Row{}, err
+		}
+		least = min(least, float64(usedAfter-usedBefore)/packets)
 	}
 	if err := scenario.CheckDevice(row); err != nil {
 		return report.Row{}, err
@@ -245,6 +263,20 @@ func countPath(ctx context.Context, row *scenario.VethRow) (report.Row, error) {
 		frames = 0
 	}
 	return reportRow(row, least, frames), nil
+}
+
+// partial is a device of a row that has the instructions of kernel threads alone, with those of all packets of a round.
+type partial interface {
+	// Used is the CPU time that the threads have used so far.
+	Used() (time.Duration, error)
+}
+
+// used is the CPU time that a row is about, 0 for one of the whole path.
+func used(row *scenario.VethRow) (time.Duration, error) {
+	if d, ok := row.Device.(partial); ok {
+		return d.Used()
+	}
+	return 0, nil
 }
 
 // needsNewPackets tells whether the cost of a packet depends on which packets the device has seen before.

@@ -30,12 +30,14 @@ type culvert struct {
 	unfed bool
 	// joined is a further part of the data plane, nil if there is none.
 	joined datapath.Part
-	in     load.End
-	inst   *datapath.Instance
-	plane  *routeplane.Plane
-	status route.Status
-	stop   context.CancelFunc
-	done   chan error
+	// workers are the CPUs that packets are spread over, nil for none.
+	workers []int
+	in      load.End
+	inst    *datapath.Instance
+	plane   *routeplane.Plane
+	status  route.Status
+	stop    context.CancelFunc
+	done    chan error
 	// sync is how long it took until the mirror was current. heap is the memory of this process that it takes, in bytes.
 	sync time.Duration
 	heap uint64
@@ -61,7 +63,8 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 	err = p.In.Netns.Do(func() error {
 		o := datapath.Options{
 			Name: "bench", Interfaces: names, Temporary: true,
-			Parts: []datapath.Part{routeplane.NewPart(routeplane.Options{NoMirror: d.noMirror, Trusting: d.unfed})},
+			Parts:   []datapath.Part{routeplane.NewPart(routeplane.Options{NoMirror: d.noMirror, Trusting: d.unfed})},
+			Workers: datapath.Workers{CPUs: d.workers},
 		}
 		if d.joined != nil {
 			o.Parts = append(o.Parts, d.joined)

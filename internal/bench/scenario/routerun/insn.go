@@ -73,6 +73,13 @@ func (d *insnRouter) Join(part datapath.Part) {
 	}
 }
 
+// Spread has the router's data plane spread packets over workers, before Attach, if it is culvert.
+func (d *insnRouter) Spread(cpus []int) {
+	if r, ok := d.router.(*culvert); ok {
+		r.workers = cpus
+	}
+}
+
 // Attach makes the device's namespace a router with few routes.
 func (d *insnRouter) Attach(ctx context.Context, p peer.Path) error {
 	steps := []func() error{
