@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/cilium/ebpf"
 )
@@ -102,6 +103,9 @@ type growth struct {
 // limit is how large the last quarter may be.
 func (g growth) limit() float64 { return g.first*(1+g.share) + g.more }
 
+// longRun is how long a run is that has to say of everything whether it grows.
+const longRun = 30 * time.Minute
+
 // fewest is how many samples can be compared.
 const fewest = 8
 
@@ -166,11 +170,31 @@ func mapsGrown(first, last sample) string {
 	return strings.Join(all, ", ")
 }
 
+// table writes samples as a table with tabs, to choose bounds by.
+func table(samples []sample) string {
+	var t strings.Builder
+	t.WriteString("second\tpid\tusual")
+	for _, g := range gauges {
+		t.WriteString("\t" + g.name)
+	}
+	for _, x := range samples {
+		fmt.Fprintf(&t, "\n%.0f\t%d\t%t", x.at.Seconds(), x.pid, x.usual)
+		for _, g := range gauges {
+			text := ""
+			if v, ok := x.values[g.name]; ok {
+				text = strconv.FormatFloat(v, 'f', -1, 64)
+			}
+			t.WriteString("\t" + text)
+		}
+	}
+	return t.String() + "\n"
+}
+
 // memory writes what has grown, and returns what has grown too much.
 func (s *soak) memory(w io.Writer) (troubles []string) {
 	all, short := grown(s.samples)
 	if len(all) > 0 {
-		fmt.Fprintf(w, "\nfirst quarter, last quarter, at most so, largest, samples (one each %s, with the usual configuration alone; of the process from %s on, when it stayed; memory: medians, else the lowest)\n",
+		fmt.Fprintf(w, "\nfirst quarter, last quarter, at most so, largest, samples (one each %s, with the usual configuration alone; of the process from %s on, when it stayed; memory: medians, else the lowest; the heap after a garbage collection)\n",
 			s.sampleEvery(), s.stays())
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
@@ -188,7 +212,11 @@ func (s *soak) memory(w io.Writer) (troubles []string) {
 	}
 	t.Flush()
 	if len(short) > 0 {
-		fmt.Fprintf(w, "too few samples to say whether it grows: %s\n", strings.Join(short, ", "))
+		text := "too few samples to say whether it grows: " + strings.Join(short, ", ")
+		fmt.Fprintln(w, text)
+		if s.duration >= longRun {
+			troubles = append(troubles, text)
+		}
 	}
 	return troubles
 }

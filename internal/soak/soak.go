@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,7 +49,7 @@ type options struct {
 	only string
 	// other is another binary of culvert for upgrades.
 	other string
-	// dir is where profiles of the heap are kept, "" for nowhere.
+	// dir is where profiles of the heap and the samples are kept, "" for nowhere.
 	dir string
 	// bonds is the program with the tests of bonds, "" to have none.
 	bonds string
@@ -384,6 +385,9 @@ func (s *soak) finish(name string) (ok bool, err error) {
 	fmt.Fprint(s.out, page.String())
 	if name != "" {
 		err = os.WriteFile(name, []byte(page.String()), 0o644)
+	}
+	if s.dir != "" {
+		err = errors.Join(err, os.WriteFile(filepath.Join(s.dir, "samples.tsv"), []byte(table(s.samples)), 0o644))
 	}
 	return ok, err
 }
