@@ -161,6 +161,20 @@ func (b *bed) flows() (frames [][]byte) {
 	return frames
 }
 
+// forwardable returns how much data a packet to be forwarded has, that should have so much: less if the kernel redirects no frames
+// of several buffers.
+func (b *bed) forwardable(data int) int {
+	b.t.Helper()
+	xdp, err := netdev.Open(netdev.XDPFamily)
+	if err == nil {
+		defer xdp.Close()
+	}
+	if xdp.Egress(b.east.Index, false).LinearOnly {
+		return min(data, 3000)
+	}
+	return data
+}
+
 // setDevs says which packets are the router's.
 func (b *bed) setDevs(inst *datapath.Instance) error {
 	p, err := routeplane.Open(inst)

@@ -4,6 +4,7 @@ package captureplane
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -24,8 +25,8 @@ func (b *bed) frames() [][]byte {
 		b.packet("224.0.0.5", 64, 2000, 20),
 		arp, odd, odd[:14],
 		dot1Q(b.packet("192.0.2.5", 64, 2000, 20), 30),
-		b.packet("192.0.2.5", 64, 2000, 6000),
-		b.packet("192.0.2.5", 64, 7, 8000),
+		b.packet("192.0.2.5", 64, 2000, b.forwardable(6000)),
+		b.packet("192.0.2.5", 64, 7, b.forwardable(8000)),
 		b.packet("198.51.100.1", 64, 2000, 6000),
 		append(b.packet("192.0.2.5", 64, 2000, 20), "trailer"...),
 		b.packet("192.0.2.5", 64, 2000, 1400),
@@ -110,7 +111,7 @@ func captureFrames(t *testing.T, filtered bool, workers []int) {
 // TestCaptureBytes limits how much is shown, each way.
 func TestCaptureBytes(t *testing.T) {
 	b := newBed(t)
-	frame := b.packet("192.0.2.5", 64, 2000, 6000)
+	frame := b.packet("192.0.2.5", 64, 2000, b.forwardable(6000))
 	for _, o := range []Options{{InBytes: 0, OutBytes: 60}, {InBytes: 4000, OutBytes: 3900}, {InBytes: 65000, OutBytes: 65000}} {
 		s := b.start(o, "")
 		out := b.run([][]byte{frame})[0].out
@@ -131,7 +132,7 @@ func TestCaptureSelects(t *testing.T) {
 	b := newBed(t)
 	testVeth(t, "spare")
 	b.drops("udp dst port 7")
-	frames := [][]byte{b.packet("192.0.2.5", 64, 2000, 6000), b.packet("192.0.2.5", 64, 7, 20)}
+	frames := [][]byte{b.packet("192.0.2.5", 64, 2000, b.forwardable(6000)), b.packet("192.0.2.5", 64, 7, 20)}
 	west, east := []string{"west"}, []string{"east"}
 	for _, tt := range []struct {
 		expression string
@@ -140,8 +141,8 @@ func TestCaptureSelects(t *testing.T) {
 	}{
 		{"tcp", nil, "-- --"},
 		{"udp dst port 7", nil, "-- io"},
-		{"ip[8] = 63", nil, "-o --"},               // the hop limit of the frame that goes out
-		{"udp[4000:4] = 0x64617461", nil, "io --"}, // behind the first buffer
+		{"ip[8] = 63", nil, "-o --"}, // the hop limit of the frame that goes out
+		{fmt.Sprintf("udp[%d:4] = 0x64617461", b.forwardable(6000)-2000), nil, "io --"}, // behind the first buffer, if there are several
 		{"", west, "io io"},
 		{"", east, "-o --"},
 		{"ip[8] = 63", []string{"spare", "east"}, "-o --"},
