@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"culvert/internal/host/runstate"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/source/etcdsource"
 	"culvert/internal/lb/sourcestate"
 	"culvert/internal/stage"
 	"culvert/internal/testbed"
@@ -412,5 +414,25 @@ func TestSourceNotes(t *testing.T) {
 	}
 	if len(notes) != 1 || !strings.HasSuffix(notes[0], `c.toml:6:3: VIP 192.0.2.1:80/tcp: source "/none": no backends come from it until that is mended: open /none: no such file or directory`) {
 		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestSourceOfCluster has a source ask the etcd of the file's cluster, unless it names another one.
+func TestSourceOfCluster(t *testing.T) {
+	const cluster = "[cluster]\nname = \"edge\"\nnode = \"lb1\"\nendpoints = [\"https://192.0.2.9:2379\"]\n" +
+		"[cluster.tls]\nca = \"/ca.pem\"\ncert = \"/node.pem\"\nkey = \"/node.key\"\n"
+	for own, want := range map[string]etcdsource.Source{
+		"": {
+			Prefix: "/x/", Endpoints: []string{"https://192.0.2.9:2379"}, TLS: etcdsource.TLS{CA: "/ca.pem", Cert: "/node.pem", Key: "/node.key"},
+		},
+		"endpoints = [\"http://127.0.0.1:2379\"]\n": {Prefix: "/x/", Endpoints: []string{"http://127.0.0.1:2379"}},
+	} {
+		p, err := compile(t, sourceOf("kind = \"etcd\"\nprefix = \"/x/\"\n"+own)+cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.sources[0].source; !reflect.DeepEqual(got, want) {
+			t.Errorf("with %q: %+v, want %+v", own, got, want)
+		}
 	}
 }
