@@ -66,7 +66,8 @@ type Revision struct {
 	Comment string    `json:"comment,omitempty"`
 	// Documents are the SHA-256 sums of its documents, in hexadecimal, by scope.
 	Documents map[string]string `json:"documents"`
-	// Sets are the manifests' SHA-256 sums of the sets that the documents name, by name.
+	// Sets are the manifests' SHA-256 sums of the sets that the documents name, by SCOPE:NAME. In the documents they are the values of
+	// [[filter.set]] file, and on a node names of files in the directory of sets.
 	Sets map[string]string `json:"sets,omitempty"`
 }
 

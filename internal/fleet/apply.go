@@ -54,27 +54,55 @@ func (f *Fleet) Apply(ctx context.Context, a Apply, say Teller) (err error) {
 	if err != nil {
 		return err
 	}
-	changed, err := change(docs, a.Changes)
+	var former cluster.Revision
+	if current.Revision > 0 {
+		if former, err = f.Revision(ctx, current.Revision); err != nil {
+			return err
+		}
+	}
+	asWritten := maps.Clone(docs)
+	if _, err := change(asWritten, a.Changes, nil); err != nil {
+		return err
+	}
+	if err := f.checkAll(asWritten, a.Changes, states, say); err != nil {
+		return err
+	}
+	b, err := f.bind(ctx, a.Changes, former.Sets)
+	if err != nil {
+		return err
+	}
+	changed, err := change(docs, a.Changes, b.docs)
 	if err != nil {
 		return err
 	}
 	if len(changed) == 0 {
-		return f.same(ctx, current.Revision, a, say)
+		say.Line("nothing differs from revision %d, which runs", current.Revision)
+		return nil
 	}
 	if err := nobody(changed, states, a.Force); err != nil {
 		return err
 	}
-	if err := f.checkAll(ctx, docs, a.Changes, states, say); err != nil {
+	if err := f.storeSets(ctx, b, say); err != nil {
 		return err
 	}
-	r, err := l.writeRevision(ctx, current.Revision, docs, nil, a.Comment)
+	all := refs(former.Sets, b.docs, b)
+	if err := f.checkByNodes(ctx, docs, all, say); err != nil {
+		return err
+	}
+	r, err := l.writeRevision(ctx, current.Revision, docs, all, a.Comment)
 	if err != nil {
 		return err
 	}
 	say.Line("revision %d: %s", r.Number, strings.Join(changed, ", "))
 	err = l.start(ctx, current.Revision, r.Number, changed, states, a.Steps, say)
 	f.audit(ctx, "apply", fmt.Sprintf("revision %d: %s", r.Number, strings.Join(changed, ", ")), err)
-	return err
+	if err != nil {
+		return err
+	}
+	if err := l.collect(ctx, r.Number); err != nil {
+		say.Line("what only old revisions need is still there: %v", err)
+	}
+	return nil
 }
 
 // idle returns what nodes are to run, or an error if a rollout has stopped half-way.
@@ -92,7 +120,8 @@ func (f *Fleet) idle(ctx context.Context) (cluster.Current, error) {
 
 // change puts new documents in the place of those of their scopes, and returns the scopes that differ then. An empty document takes the one that
 // was there away.
-func change(docs Documents, changes []Change) (scopes []string, err error) {
+// texts are what to write in the place of a change's text, nil for the text itself.
+func change(docs Documents, changes []Change, texts Documents) (scopes []string, err error) {
 	for n, c := range changes {
 		scope := c.Scope.String()
 		if slices.ContainsFunc(changes[:n], func(o Change) bool { return o.Scope == c.Scope }) {
@@ -101,10 +130,14 @@ func change(docs Documents, changes []Change) (scopes []string, err error) {
 		if len(c.Text) > mostDocument {
 			return nil, fmt.Errorf("%s has %d bytes: a document has at most %d; put long sets into files ([[filter.set]] file = ...)", c.File, len(c.Text), mostDocument)
 		}
-		if docs[scope] == c.Text {
+		written := c.Text
+		if texts != nil {
+			written = texts[scope]
+		}
+		if docs[scope] == written {
 			continue
 		}
-		docs[scope] = c.Text
+		docs[scope] = written
 		if strings.TrimSpace(c.Text) == "" {
 			delete(docs, scope)
 		}
@@ -112,12 +145,6 @@ func change(docs Documents, changes []Change) (scopes []string, err error) {
 	}
 	slices.SortFunc(scopes, compareScopes)
 	return scopes, nil
-}
-
-// same says that there is nothing to do.
-func (f *Fleet) same(_ context.Context, revision int64, _ Apply, say Teller) error {
-	say.Line("nothing differs from revision %d, which runs", revision)
-	return nil
 }
 
 // nobody refuses documents for roles and nodes that no node has that is there, unless that is meant.

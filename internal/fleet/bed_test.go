@@ -37,8 +37,9 @@ type fakeNode struct {
 	refuse, sicken, slow []int64
 	// ran are the revisions that it has run, in their order.
 	ran []int64
-	// deaf nodes carry out no urgent change, failing ones refuse them.
+	// deaf nodes carry out no urgent change and answer nothing, failing ones refuse them. dislikes is text that no document may have.
 	deaf, failing bool
+	dislikes      string
 }
 
 func newBed(t *testing.T) *bed {
@@ -115,6 +116,8 @@ func (b *bed) run(ctx context.Context, from int64) {
 						b.Error(err)
 					}
 					b.change(n, c.Of(n.Node))
+				case strings.HasPrefix(key, "ask/") && e.Type == clientv3.EventTypePut:
+					b.answer(n, e.Kv.Value)
 				case strings.HasPrefix(key, "urgent/"):
 					b.urgent(n, strings.TrimPrefix(key, "urgent/"), e)
 				}
@@ -139,6 +142,32 @@ func (b *bed) change(n *fakeNode, revision int64) {
 		}
 	}
 	b.report(n)
+}
+
+func (b *bed) answer(n *fakeNode, question []byte) {
+	var q cluster.Ask
+	if err := json.Unmarshal(question, &q); err != nil {
+		b.Error(err)
+	}
+	if n.deaf || !q.Scope.Holds(n.Node, n.Roles) {
+		return
+	}
+	a := cluster.Answer{Node: n.Node}
+	if q.Kind == cluster.AskWhere {
+		a.Lines = []string{"nothing of " + q.Where}
+	}
+	for scope, text := range q.Documents {
+		if n.dislikes != "" && strings.Contains(text, n.dislikes) {
+			a.Errors = []string{"etcd:" + scope + ":1:1: no such interface"}
+		}
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		b.Error(err)
+	}
+	if _, err := b.etcd.Put(context.Background(), b.keys.Answer(n.Node, q.ID), string(text)); err != nil {
+		b.Error(err)
+	}
 }
 
 func (b *bed) urgent(n *fakeNode, id string, e *clientv3.Event) {

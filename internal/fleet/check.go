@@ -8,8 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"culvert/internal/cluster"
 	"culvert/internal/config"
+	"culvert/internal/filter/filterplane"
+	"culvert/internal/filter/filterstage"
 	"culvert/internal/scion"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
@@ -17,7 +21,7 @@ import (
 
 // checkAll checks what each node would merge, as far as that depends on no host: once for nodes that merge the same documents. Documents that no
 // node merges now are checked alone. An error names the nodes for which it holds, and those for which it does not.
-func (f *Fleet) checkAll(_ context.Context, docs Documents, changes []Change, states States, say Teller) error {
+func (f *Fleet) checkAll(docs Documents, changes []Change, states States, say Teller) error {
 	files := make(map[string]string) // of the new documents, by scope
 	for _, c := range changes {
 		files[c.Scope.String()] = c.File
@@ -90,13 +94,54 @@ func (e *RefusedError) Error() string {
 	return text
 }
 
+// inEtcd is in front of the scope in the name of a document that is in etcd already.
+const inEtcd = "etcd:"
+
+// checkByNodes has the nodes check documents themselves: on their hosts, with their own files. Those that do not answer check them before their step.
+func (f *Fleet) checkByNodes(ctx context.Context, docs Documents, sets map[string]string, say Teller) error {
+	size := 0
+	for _, text := range docs {
+		size += len(text)
+	}
+	states, err := f.States(ctx)
+	if err != nil || len(states) == 0 || size > mostDocument {
+		return err
+	}
+	a, err := f.ask(ctx, cluster.Ask{Kind: cluster.AskCheck, Scope: cluster.Scope{Kind: cluster.ScopeAll}, Documents: docs, Sets: sets}, checkTime)
+	if err != nil {
+		return err
+	}
+	refused := &RefusedError{Others: len(a.Answers)}
+	for _, answer := range a.Answers {
+		if len(answer.Errors) == 0 {
+			continue
+		}
+		refused.Errors += len(answer.Errors)
+		refused.Nodes = append(refused.Nodes, answer.Node)
+		refused.Others--
+		for _, line := range answer.Errors {
+			say.Line("%s: %s", answer.Node, line)
+		}
+	}
+	if len(a.Silent) > 0 {
+		say.Line("not checked by %s, which did not answer: they check it before their step", some(a.Silent))
+	}
+	if refused.Errors > 0 {
+		return refused
+	}
+	return nil
+}
+
+// checkTime is how long nodes have for checking documents. It is a variable for tests.
+var checkTime = 5 * time.Second
+
 // checkDocuments returns the errors that hold whatever the files and hosts of nodes are like.
 func checkDocuments(docs Documents, scopes []string, files map[string]string) []error {
 	var fragments []config.Remote
 	for _, scope := range scopes {
 		name, dir := files[scope], ""
 		if name == "" {
-			name = "etcd:" + scope
+			name = inEtcd + scope
 		} else {
 			dir = filepath.Dir(name)
 		}
@@ -105,6 +150,13 @@ func checkDocuments(docs Documents, scopes []string, files map[string]string) []
 	n, settled, _ := config.LoadFragments(fragments, stages.Parts())
 	if n == nil {
 		return settled
+	}
+	if table, ok := n.Tables[filterplane.Stage].(*filterstage.Table); ok {
+		for i := range table.Sets { // those of documents that are in etcd were read when they were written
+			if name := table.Sets[i].PathOf("file"); strings.HasPrefix(name, inEtcd) {
+				table.Sets[i].File = ""
+			}
+		}
 	}
 	for _, s := range stages.All() {
 		if _, ok := n.Tables[s.Name()]; !ok || s.Name() == (scion.Stage{}).Name() {

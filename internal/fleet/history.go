@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"culvert/internal/cluster"
 	"culvert/internal/show/text"
 )
@@ -128,8 +130,18 @@ func (f *Fleet) DiffChanges(ctx context.Context, changes []Change) ([]string, er
 	if err != nil {
 		return nil, err
 	}
+	var record cluster.Revision
+	if current.Revision > 0 {
+		if record, err = f.Revision(ctx, current.Revision); err != nil {
+			return nil, err
+		}
+	}
+	b, err := f.bind(ctx, changes, record.Sets)
+	if err != nil {
+		return nil, err
+	}
 	before := maps.Clone(docs)
-	scopes, err := change(docs, changes)
+	scopes, err := change(docs, changes, b.docs)
 	if err != nil {
 		return nil, err
 	}
@@ -147,4 +159,16 @@ func fileOf(changes []Change, scope string) string {
 		}
 	}
 	return scope
+}
+
+// trimAudit deletes the oldest entries of the audit.
+func (f *Fleet) trimAudit(ctx context.Context) error {
+	return f.call(ctx, "deleting old entries of the audit", func(ctx context.Context) error {
+		r, err := f.etcd.Get(ctx, f.keys.Audits(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil || len(r.Kvs) <= mostAudit {
+			return err
+		}
+		_, err = f.etcd.Delete(ctx, f.keys.Audits(), clientv3.WithRange(string(r.Kvs[len(r.Kvs)-mostAudit].Key)))
+		return err
+	})
 }

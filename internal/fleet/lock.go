@@ -106,3 +106,12 @@ func (l *lock) writeCurrent(ctx context.Context, c cluster.Current) error {
 	}
 	return l.write(ctx, "writing what nodes are to run", clientv3.OpPut(l.fleet.keys.Current(), string(text)))
 }
+
+// forget deletes a revision: first its record, so that what is left of it is no revision.
+func (l *lock) forget(ctx context.Context, r cluster.Revision) error {
+	what := fmt.Sprintf("deleting revision %d", r.Number)
+	if err := l.write(ctx, what, clientv3.OpDelete(l.fleet.keys.Revision(r.Number))); err != nil {
+		return err
+	}
+	return l.write(ctx, what, clientv3.OpDelete(l.fleet.keys.Documents(r.Number), clientv3.WithPrefix()))
+}
