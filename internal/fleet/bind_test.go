@@ -96,6 +96,11 @@ func TestRefusedByNode(t *testing.T) {
 	if r, err := b.Revisions(t.Context()); err != nil || len(r) > 0 {
 		t.Errorf("%d revisions, error %v", len(r), err)
 	}
+	// One that runs nothing yet cannot check, and its first documents are not kept from it.
+	b.with("b", func(n *fakeNode) { n.Health = "bad" })
+	if err := b.apply(doc("one")); err != nil || !strings.Contains(b.out.String(), "not checked by b, which run nothing yet") {
+		t.Errorf("error %v\n%s", err, b.out)
+	}
 	a, err := b.Where(t.Context(), []string{"192.0.2.1"}, everywhere)
 	if err != nil || strings.Join(a.Lines(), "|") != "a, b:|  nothing of 192.0.2.1" {
 		t.Errorf("%+v, error %v", a, err)

@@ -112,8 +112,14 @@ func (f *Fleet) checkByNodes(ctx context.Context, docs Documents, sets map[strin
 		return err
 	}
 	refused := &RefusedError{Others: len(a.Answers)}
+	var idle []string
 	for _, answer := range a.Answers {
 		if len(answer.Errors) == 0 {
+			continue
+		}
+		if s := states[answer.Node]; s.Revision == 0 && s.Health != cluster.HealthGood {
+			// A node that runs nothing yet waits for just these documents. It checks them before its step.
+			idle, refused.Others = append(idle, answer.Node), refused.Others-1
 			continue
 		}
 		refused.Errors += len(answer.Errors)
@@ -125,6 +131,9 @@ func (f *Fleet) checkByNodes(ctx context.Context, docs Documents, sets map[strin
 	}
 	if len(a.Silent) > 0 {
 		say.Line("not checked by %s, which did not answer: they check it before their step", some(a.Silent))
+	}
+	if len(idle) > 0 {
+		say.Line("not checked by %s, which run nothing yet: they check it before their step", some(idle))
 	}
 	if refused.Errors > 0 {
 		return refused

@@ -138,7 +138,7 @@ const answerTTL = 30
 
 // answer writes the answer to a question.
 func (a *Agent) answer(ctx context.Context, client *clientv3.Client, q cluster.Ask) {
-	reply := a.Plane.Answer(ctx, q)
+	reply := a.reply(ctx, client, q)
 	reply.Node = a.Node
 	text, err := json.Marshal(reply)
 	if err == nil {
@@ -152,4 +152,14 @@ func (a *Agent) answer(ctx context.Context, client *clientv3.Client, q cluster.A
 	if err != nil && ctx.Err() == nil {
 		a.Log.Warn("a question was not answered", "id", q.ID, "err", etcd.Reason(err))
 	}
+}
+
+// reply fetches the sets of documents that are to be checked before it asks the data plane.
+func (a *Agent) reply(ctx context.Context, client *clientv3.Client, q cluster.Ask) cluster.Answer {
+	if q.Kind == cluster.AskCheck && a.Fetch != nil {
+		if err := a.Fetch(ctx, client, cluster.Revision{Sets: q.Sets}); err != nil {
+			return cluster.Answer{Errors: []string{oneLine(err)}}
+		}
+	}
+	return a.Plane.Answer(ctx, q)
 }
