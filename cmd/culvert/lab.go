@@ -50,7 +50,8 @@ func newLabUpCmd() *cobra.Command {
   culvert lab up lb
   culvert lab exec lb client curl http://203.0.113.80/
   culvert lab up all
-  culvert lab exec all rut culvert reload --dry-run`,
+  culvert lab exec all rut culvert reload --dry-run
+  culvert lab up fleet`,
 		Args:              cli.UsageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, cli.Fixed(slices.Sorted(maps.Keys(lab.Topologies()))...)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -97,7 +98,9 @@ port 9441: a service to ping, to get and to protect. In lb the command returns w
 all four web servers have answered the client in both families; it needs the Debian
 packages bird2 and curl. In all, rut is a SCION router, IP router, packet filter and
 load balancer in one process with one file; the command returns when traffic flows
-through each of them, and needs what scion3 and lb need.
+through each of them, and needs what scion3 and lb need. In fleet three balancers and
+two filters have their configuration from an etcd of three members; the command
+returns when they run it and all web servers have answered, and needs what lb needs.
 
 If the command fails or is interrupted, it removes what it has made. After a failure
 the logs of the programs stay, until 'culvert lab down NAME' or the next 'up' of that
@@ -156,7 +159,8 @@ func newLabExecCmd() *cobra.Command {
 		Long: `Run a command in a namespace of a lab: as1, as1h, as2, as3 or as3h in scion3,
 rut, a or b in veth, rut, peer, rpki, left or right in bgp, host or client in
 filter, client, router, lb1, lb2 and b1 to b4 in lb, rut, client, peer, as1, as1h,
-as3, as3h, b1 or b2 in all. The programs router, control, daemon, dispatcher, scion,
+as3, as3h, b1 or b2 in all, client, router, ops, f1, f2, lb1 to lb3, b1 to b4 and e1
+to e3 in fleet. The programs router, control, daemon, dispatcher, scion,
 scion-pki and culvert are found without a path, and scion knows the daemon of its AS.
 /sys shows the devices of the namespace. Unlike with 'ip netns exec' all other mounts
 stay, so culvert's pins are visible. The exit status is that of the command.`,

@@ -91,6 +91,7 @@ var topologies = map[string]topology{
 	"filter": filterTopology,
 	"lb":     lbTopology,
 	"all":    allTopology,
+	"fleet":  fleetTopology,
 }
 
 // Topologies returns the names of the topologies, each with a description in one
@@ -122,6 +123,7 @@ type Lab struct {
 	BGP        *BGP        `json:"bgp,omitempty"`
 	LB         *LB         `json:"lb,omitempty"`
 	All        *All        `json:"all,omitempty"`
+	Fleet      *Fleet      `json:"fleet,omitempty"`
 	Processes  []Process   `json:"processes,omitempty"`
 
 	mu sync.Mutex

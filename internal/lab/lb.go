@@ -50,6 +50,9 @@ const (
 	lbNetClient    = 1
 	lbNetBalancers = 10
 	lbNetBackends  = 20
+	lbNetMembers   = 30 // this and the others are of the topology fleet
+	lbNetFilters   = 40
+	lbNetOps       = 50
 	// lbOverhead is the largest overhead of an encapsulation in bytes: that of GUE over IPv6.
 	lbOverhead = 48
 	// lbTimeout bounds each step.
@@ -105,6 +108,12 @@ func lbNet(ns string) int {
 		return lbNetClient
 	case strings.HasPrefix(ns, "lb"):
 		return lbNetBalancers + int(ns[2]-'0')
+	case strings.HasPrefix(ns, "e"):
+		return lbNetMembers + int(ns[1]-'0')
+	case strings.HasPrefix(ns, "f"):
+		return lbNetFilters + int(ns[1]-'0')
+	case ns == "ops":
+		return lbNetOps
 	}
 	return lbNetBackends + int(ns[1]-'0')
 }
@@ -140,13 +149,15 @@ func (l *Lab) wireLB(o Options) error {
 		}
 	}
 	progress(o.Out, "veth pairs from router to all others")
-	return l.Do("router", func() error {
-		return join(writeSysctl("ipv4/ip_forward", "1"), writeSysctl("ipv6/conf/all/forwarding", "1"),
-			// Policy 3 hashes the fields of the packet. Policy 1 would use the hash that the client's stack has put into the skb,
-			// which a veth keeps and which changes when TCP retransmits.
-			writeSysctl("ipv4/fib_multipath_hash_policy", "3"), writeSysctl("ipv6/fib_multipath_hash_policy", "3"),
-			writeSysctl("ipv4/fib_multipath_hash_fields", hashFields), writeSysctl("ipv6/fib_multipath_hash_fields", hashFields))
-	})
+	return l.Do("router", func() error { return join(forwards(), spreadsFlows()) })
+}
+
+// spreadsFlows makes routes with several next hops in the calling thread's namespace spread flows over them. Policy 3 hashes the fields
+// of the packet. Policy 1 would use the hash that the client's stack has put into the skb, which a veth keeps and which changes when TCP
+// retransmits.
+func spreadsFlows() error {
+	return join(writeSysctl("ipv4/fib_multipath_hash_policy", "3"), writeSysctl("ipv6/fib_multipath_hash_policy", "3"),
+		writeSysctl("ipv4/fib_multipath_hash_fields", hashFields), writeSysctl("ipv6/fib_multipath_hash_fields", hashFields))
 }
 
 // wireSpoke makes a link from a hub to a client, balancer or backend, which gets default routes.

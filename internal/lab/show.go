@@ -80,6 +80,9 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 		if l.LB != nil {
 			about = l.LB.about(ns.Name)
 		}
+		if l.Fleet != nil {
+			about = l.Fleet.about(ns.Name)
+		}
 		if l.All != nil {
 			about = cmp.Or(l.All.about(ns.Name), about)
 		}
@@ -96,6 +99,8 @@ func (l *Lab) WriteSummary(w io.Writer) error {
 		more = l.showLB()
 	case l.All != nil:
 		more = l.showAll()
+	case l.Fleet != nil:
+		more = l.showFleet()
 	case l.Topology == "scion3":
 		more = l.showSCION()
 	}

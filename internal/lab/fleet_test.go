@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFleet walks through docs/fleet.md: a canary that fails and goes back, an urgent drop, a member and the leader of etcd killed, etcd
+// gone, and a node that was away during ten changes.
+func TestFleet(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := up(t, "fleet", Options{Name: testName(t, "fleet"), Culvert: filepath.Join(root, "bin", "culvert"), Out: t.Output()})
+	f := &fleetWalk{t, l}
+	f.wantRevision(1, "f1", "f2", "lb1", "lb2", "lb3")
+	t.Run("canary", func(*testing.T) { f.canary() })
+	t.Run("urgent", func(*testing.T) { f.urgent() })
+	t.Run("members", func(*testing.T) { f.members() })
+	t.Run("away", func(*testing.T) { f.away() })
+	t.Run("revoked", func(*testing.T) { f.revoked() })
+	var all strings.Builder
+	if err := l.WriteSummary(&all); err != nil || !strings.Contains(all.String(), "culvert fleet status") {
+		t.Errorf("%v, %s", err, &all)
+	}
+	if err := Down(l.Name); err != nil {
+		t.Fatal(err)
+	}
+	wantNothingLeft(t, l.Name)
+}
+
+type fleetWalk struct {
+	t *testing.T
+	l *Lab
+}
+
+// canary brings a health check to the balancers that no web server passes: the first one goes back, the others never run it.
+func (f *fleetWalk) canary() {
+	out, err := f.apply("lb", func(s string) string { return strings.ReplaceAll(s, "/health", "/nowhere") }, "--wait", "1m")
+	if err == nil || !strings.Contains(out, "goes back to 1") || strings.Contains(out, "step 2") {
+		f.t.Errorf("the canary: %v\n%s", err, out)
+	}
+	f.wantRevision(1, "lb1", "lb2", "lb3")
+	eventually(f.t, "lb1 is in good health again", func() bool {
+		for _, n := range f.status() {
+			if n.Node == "lb1" {
+				return n.Health == "good" && len(n.Announced) == 2
+			}
+		}
+		return false
+	})
+}
+
+// urgent drops pings on both filters, and takes that back.
+func (f *fleetWalk) urgent() {
+	ping := func() bool {
+		_, err := f.l.Run(f.t.Context(), "client", "ping", "-c", "3", "-i", "0.2", "-W", "1", lbVIP4.String())
+		return err == nil
+	}
+	eventually(f.t, "a VIP answers", ping)
+	var reach struct {
+		ID   string   `json:"id"`
+		Done []string `json:"done"`
+	}
+	out := f.fleet("filter", "add", "drop", "icmp", "--role", "filter", "-j")
+	if err := json.Unmarshal([]byte(out), &reach); err != nil || len(reach.Done) != fleetFilters {
+		f.t.Fatalf("%v: %s", err, out)
+	}
+	if ping() {
+		f.t.Error("pings pass a filter that drops them")
+	}
+	f.fleet("undo", reach.ID)
+	eventually(f.t, "a VIP answers again", ping)
+}
+
+// members kills each member of etcd in turn, so also the leader, and the fleet changes meanwhile. Then it kills all: the services go on,
+// and the fleet changes again when members are back.
+func (f *fleetWalk) members() {
+	for _, ns := range numbered("e", fleetMembers) {
+		f.kill(ns)
+		// What the leader was asked in its last second is lost, and whoever asked hears so after some seconds.
+		eventually(f.t, "etcd has a leader without "+ns, func() bool {
+			_, err := f.l.Run(f.t.Context(), "ops", f.l.Culvert, "cluster", "list", "--dir", f.l.Fleet.Cluster)
+			return err == nil
+		})
+		if out, err := f.apply("filter", func(s string) string { return s + "# without " + ns + "\n" }, "--wait", "1s"); err != nil {
+			f.t.Errorf("without %s: %v\n%s", ns, err, out)
+		}
+		f.startMember(ns)
+	}
+	for _, ns := range numbered("e", fleetMembers) {
+		f.kill(ns)
+	}
+	if _, err := f.l.RunFleet(f.t.Context(), "filter", "add", "drop", "udp"); err == nil {
+		f.t.Error("a change without etcd")
+	}
+	eventually(f.t, "nodes say that etcd is gone", func() bool {
+		out, err := f.l.Run(f.t.Context(), "lb1", f.l.Culvert, "status")
+		return err == nil && strings.Contains(string(out), "etcd NOT REACHED")
+	})
+	for range 20 {
+		if out, err := f.l.Run(f.t.Context(), "client", "curl", "-sS", "-m", "20", lbURL(lbVIP4)); err != nil {
+			f.t.Fatalf("without etcd: %v: %s", err, out)
+		}
+	}
+	for _, ns := range numbered("e", fleetMembers) {
+		if err := f.l.StartMember(ns); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	eventually(f.t, "the fleet is whole again", func() bool {
+		_, err := f.l.RunFleet(f.t.Context(), "status")
+		return err == nil && len(f.status()) == fleetFilters+fleetBalancers
+	})
+}
+
+// away stops a balancer, changes the configuration ten times, and starts it again.
+func (f *fleetWalk) away() {
+	if err := f.l.Stop(CulvertProcess("lb3"), syscall.SIGKILL); err != nil {
+		f.t.Fatal(err)
+	}
+	eventually(f.t, "lb3 is away", func() bool { return len(f.status()) == fleetFilters+fleetBalancers-1 })
+	last := 0
+	for n := range 10 {
+		out, err := f.apply("lb", func(s string) string { return fmt.Sprintf("%s# change %d\n", s, n) }, "--canary", "0", "--step", "100%", "--wait", "100ms")
+		if err != nil {
+			f.t.Fatalf("change %d: %v\n%s", n, err, out)
+		}
+	}
+	for _, n := range f.status() {
+		last = max(last, n.Revision)
+	}
+	if err := f.l.StartNode("lb3"); err != nil {
+		f.t.Fatal(err)
+	}
+	f.wantRevision(last, "lb1", "lb2", "lb3")
+}
+
+// revoked ends the certificate of a node, which goes on with what it runs, and is seen no more.
+func (f *fleetWalk) revoked() {
+	if out, err := f.l.Run(f.t.Context(), "ops", f.l.Culvert, "cluster", "revoke", "lb3", "--dir", f.l.Fleet.Cluster); err != nil {
+		f.t.Fatalf("%v: %s", err, out)
+	}
+	eventually(f.t, "lb3 is not seen any more", func() bool {
+		return !slices.ContainsFunc(f.status(), func(n fleetNodeState) bool { return n.Node == "lb3" })
+	})
+	if n, err := f.l.NextHops("router", lbVIP4); err != nil || n != fleetBalancers {
+		f.t.Errorf("%d balancers announce the VIP, %v: a node goes on when its certificate was revoked", n, err)
+	}
+}
+
+// apply changes the document of a role that the lab has written.
+func (f *fleetWalk) apply(role string, change func(string) string, options ...string) (string, error) {
+	f.t.Helper()
+	text, err := os.ReadFile(filepath.Join(f.l.Fleet.Documents, role+".toml"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	file := filepath.Join(f.t.TempDir(), role+".toml")
+	if err := os.WriteFile(file, []byte(change(string(text))), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	out, err := f.l.RunFleet(f.t.Context(), append([]string{"apply", "--role", role, file}, options...)...)
+	return string(out), err
+}
+
+func (f *fleetWalk) fleet(verb ...string) string {
+	f.t.Helper()
+	out, err := f.l.RunFleet(f.t.Context(), verb...)
+	if err != nil {
+		f.t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+func (f *fleetWalk) kill(ns string) {
+	f.t.Helper()
+	if err := f.l.Stop(MemberProcess(ns), syscall.SIGKILL); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// startMember starts a member again, and waits until it serves.
+func (f *fleetWalk) startMember(ns string) {
+	f.t.Helper()
+	starts := func() int {
+		log, err := os.ReadFile(filepath.Join(f.l.Dir, "logs", MemberProcess(ns)+".log"))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		return strings.Count(string(log), "etcd serves")
+	}
+	before := starts()
+	if err := f.l.StartMember(ns); err != nil {
+		f.t.Fatal(err)
+	}
+	eventually(f.t, ns+" serves again", func() bool { return starts() > before })
+}
+
+// fleetNodeState is a part of cluster.State.
+type fleetNodeState struct {
+	Node      string   `json:"node"`
+	Revision  int      `json:"revision"`
+	Health    string   `json:"health"`
+	Announced []string `json:"announced"`
+}
+
+// status returns the nodes that are there.
+func (f *fleetWalk) status() []fleetNodeState {
+	f.t.Helper()
+	var s struct {
+		Nodes []fleetNodeState `json:"nodes"`
+	}
+	out := f.fleet("status", "-j")
+	if err := json.Unmarshal([]byte(out), &s); err != nil {
+		f.t.Fatalf("%v: %s", err, out)
+	}
+	return s.Nodes
+}
+
+// wantRevision waits until nodes run a revision.
+func (f *fleetWalk) wantRevision(revision int, nodes ...string) {
+	f.t.Helper()
+	eventually(f.t, fmt.Sprintf("%v run revision %d", nodes, revision), func() bool {
+		n := 0
+		for _, s := range f.status() {
+			if slices.Contains(nodes, s.Node) && s.Revision == revision {
+				n++
+			}
+		}
+		return n == len(nodes)
+	})
+}
+
+// TestFleetOptionsRefused names the options of other topologies.
+func TestFleetOptionsRefused(t *testing.T) {
+	for name, o := range map[string]Options{"plain": {Plain: true}, "time": {Timeout: -time.Second}, "MTU": {MTU: 3401}} {
+		o.Name = testName(t, "bad")
+		if l, err := Up(t.Context(), "fleet", o); l != nil || err == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		wantNothingLeft(t, o.Name)
+	}
+}
