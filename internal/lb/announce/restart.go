@@ -6,15 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
-	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -97,38 +96,35 @@ func (w *withdrawals) all() []netip.Prefix {
 	return slices.Clone(w.prefixes)
 }
 
-// leave closes the connection without a notification, once the neighbor has all withdrawals. gobgp notifies a neighbor that
+// leave closes the connection without a notification, once the neighbor has read all withdrawals. gobgp notifies a neighbor that
 // offers no graceful restart all the same.
 func (x *session) leave() {
-	for end := time.Now().Add(WriteWait); x.isEstablished() && !x.delivered(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			x.log.Warn("the neighbor may not have got all withdrawals before the BGP session ended: it keeps those prefixes for the restart time",
-				"unsent", fmt.Sprint(x.unsent.all()), "restart_time", x.restartTime)
-			break
-		}
+	end := time.Now().Add(WriteWait)
+	for ; x.isEstablished() && !x.delivered() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	}
+	unsent := x.unsent.all()
+	var held []*net.TCPConn
+	if x.isEstablished() {
+		held = x.hold()
 	}
 	// It returns an error only if the server was not started.
 	_ = x.bgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: true})
+	if !linger(held, end) || len(unsent) > 0 {
+		x.log.Warn("the neighbor may not have got all withdrawals before the BGP session ended: it keeps those prefixes for the restart time",
+			"unsent", fmt.Sprint(unsent), "restart_time", x.restartTime)
+	}
 }
 
-// delivered reports whether all withdrawals have been written and the neighbor has acknowledged all data. TCP goes on sending after
-// a connection is closed, but it answers data of the neighbor with a reset, which discards all data that is still to be sent.
+// delivered reports whether all withdrawals have been written and the neighbor has acknowledged all data.
 func (x *session) delivered() bool {
 	if len(x.unsent.all()) > 0 {
 		return false
 	}
-	family := uint8(unix.AF_INET6)
-	if x.Address.Is4() {
-		family = unix.AF_INET
-	}
-	sockets, err := netlink.SocketDiagTCP(family)
+	connections, err := x.connections()
 	if err != nil {
 		return !errors.Is(err, netlink.ErrDumpInterrupted) // a kernel without inet_diag cannot report it
 	}
-	return !slices.ContainsFunc(sockets, func(s *netlink.Socket) bool {
-		to, _ := netip.AddrFromSlice(s.ID.Destination)
-		return to.Unmap() == x.Address.WithZone("") && s.ID.DestinationPort == bgp.BGP_PORT && s.WQueue > 0
-	})
+	return !slices.ContainsFunc(connections, func(s *netlink.Socket) bool { return s.WQueue > 0 })
 }
 
 func (x *session) isEstablished() bool {

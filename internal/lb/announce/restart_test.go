@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -160,6 +161,38 @@ func TestWithdrawnEarly(t *testing.T) {
 		s.kill()
 		s = b.speak(b.machines[0], restarting("10.9.1.254", time.Minute))
 		s.set(vip4, vip6)
+	}
+}
+
+// TestWithdrawnWhileRouterSends withdraws and closes while the router has not read yet, and has routes of its own to send. If the
+// connection were closed at once, it would answer those with a reset, and the router, which fails to write, would not read the
+// withdrawals.
+func TestWithdrawnWhileRouterSends(t *testing.T) {
+	b := newBed(t)
+	var own strings.Builder
+	own.WriteString("protocol static own { ipv4;\n")
+	for n := range 20_000 {
+		fmt.Fprintf(&own, "route 10.%d.%d.%d/32 blackhole;\n", 100+n>>16, n>>8&255, n&255)
+	}
+	own.WriteString("}\n")
+	router := b.bird(b.router, "10.9.1.254", over4(1, asMachine, "hold time 600;"), own.String())
+	for range 4 {
+		s := b.speak(b.machines[0], restarting("10.9.1.254", 10*time.Minute))
+		s.set(vip4, vip6)
+		router.wantRoutes(vip4, "10.9.1.1")
+		router.wantRoutes(vip6, "fd09:1::1")
+		check(t, router.cmd.Process.Signal(syscall.SIGSTOP))
+		fmt.Fprint(s.in, "set\n")
+		check(t, s.in.Flush())
+		<-s.answers
+		fmt.Fprint(s.in, "close\n")
+		check(t, s.in.Flush())
+		time.Sleep(100 * time.Millisecond)
+		check(t, router.cmd.Process.Signal(syscall.SIGCONT))
+		<-s.answers
+		router.wantRoutes(vip4, "")
+		router.wantRoutes(vip6, "")
+		s.kill()
 	}
 }
 
