@@ -53,7 +53,6 @@ func Connect(c *config.Cluster) (*clientv3.Client, error) {
 // Dial makes a client with the times that all parts of a fleet use.
 func Dial(o clientv3.Config) (*clientv3.Client, error) {
 	o.DialTimeout, o.DialKeepAliveTime, o.DialKeepAliveTimeout = dialTime, keepAlive, keepAliveWait
-	o.PermitWithoutStream = true
 	o.MaxCallRecvMsgSize, o.MaxCallSendMsgSize = mostMessage, mostMessage
 	o.Logger = zap.NewNop() // what calls return says it
 	pauses := backoff.DefaultConfig
