@@ -26,6 +26,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -148,6 +149,15 @@ func ParseScope(text string) (Scope, error) {
 	return Scope{}, fmt.Errorf("%q says for no nodes: write all, role/NAME or node/NAME", text)
 }
 
+// ScopesOf returns the scopes whose documents a node merges, in their order.
+func ScopesOf(node string, roles []string) []Scope {
+	all := []Scope{{Kind: ScopeAll}}
+	for _, r := range roles {
+		all = append(all, Scope{ScopeRole, r})
+	}
+	return append(all, Scope{ScopeNode, node})
+}
+
 // Holds tells whether a node with these roles is meant.
 func (s Scope) Holds(node string, roles []string) bool {
 	switch s.Kind {
@@ -163,6 +173,23 @@ func (s Scope) Holds(node string, roles []string) bool {
 	}
 	return false
 }
+
+// Lengths of the IDs of urgent changes, in digits.
+const (
+	leastID = 8
+	mostID  = 19 // of the highest revision of etcd
+)
+
+// CheckID refuses what is no ID of an urgent change.
+func CheckID(id string) error {
+	if len(id) < leastID || len(id) > mostID || strings.Trim(id, "0123456789") != "" {
+		return fmt.Errorf("an urgent change is named by %d to %d digits", leastID, mostID)
+	}
+	return nil
+}
+
+// CompareIDs sorts IDs of urgent changes by their numbers, which get more digits in time.
+func CompareIDs(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
 
 // mostName bounds the length of names, in bytes: they are parts of keys and, with kind and ID (16 bytes), of certificates' common names
 // (64, RFC 5280).

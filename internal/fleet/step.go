@@ -99,7 +99,7 @@ func (s *step) fault(name string, state cluster.State, there bool) string {
 }
 
 func refuses(state cluster.State, revision int64) bool {
-	return state.Refused != "" && state.Wanted == revision && state.Revision != revision
+	return state.Refused != "" && state.Wanted == revision && (state.Revision != revision || revision != 0)
 }
 
 func problems(state cluster.State) string {

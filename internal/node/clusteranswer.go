@@ -35,13 +35,9 @@ func (p *clusterPlane) Answer(_ context.Context, q cluster.Ask) (a cluster.Answe
 func (p *clusterPlane) wouldRun(q cluster.Ask) (a cluster.Answer) {
 	m := p.cluster
 	set := &lastgood.Set{Cluster: m.table.Name, Node: m.table.Node}
-	scopes := []string{cluster.ScopeAll}
-	for _, role := range m.table.Roles {
-		scopes = append(scopes, cluster.Scope{Kind: cluster.ScopeRole, Name: role}.String())
-	}
-	for _, scope := range append(scopes, cluster.Scope{Kind: cluster.ScopeNode, Name: m.table.Node}.String()) {
-		if text, ok := q.Documents[scope]; ok {
-			set.Documents = append(set.Documents, lastgood.Document{Scope: scope, Text: []byte(text)})
+	for _, scope := range cluster.ScopesOf(m.table.Node, m.table.Roles) {
+		if text, ok := q.Documents[scope.String()]; ok {
+			set.Documents = append(set.Documents, lastgood.Document{Scope: scope.String(), Text: []byte(text)})
 		}
 	}
 	r, err := p.ask(p.serving, Request{set: set, DryRun: true})

@@ -123,6 +123,12 @@ type is struct {
 	reached bool
 	since   time.Time
 	problem string
+	// told are the reasons that were logged since etcd was lost.
+	told []string
+	// confirmed is the revision that is known to be the same in this etcd as it runs here.
+	confirmed int64
+	// unread is why the documents of a revision could not be read when that was tried last.
+	unread string
 	// twin names the host of another process of this node's name, reportProblem says why the state is not written.
 	twin, reportProblem string
 	keepProblem         string
@@ -136,7 +142,7 @@ func New(o Options) *Agent {
 	for _, s := range []*signal{&a.revisions, &a.urgents, &a.maintains, &a.reports} {
 		*s = make(signal, 1)
 	}
-	a.is = is{running: o.Running, digest: o.Running.Digest(), since: time.Now(), problem: "not asked yet"}
+	a.is = is{confirmed: none, running: o.Running, digest: o.Running.Digest(), since: time.Now(), problem: "not asked yet"}
 	a.want.urgents = make(map[string]Held)
 	for _, h := range o.Held {
 		a.want.urgents[h.ID] = h

@@ -157,7 +157,7 @@ type stateWriter struct {
 	mod    int64 // the revision of etcd of the last write, 0 before
 	weight string
 	last   string
-	at     time.Time
+	failed bool // whether the last write was refused
 }
 
 // write writes the state if it has changed: at once, if something of weight has, and otherwise once in a period.
@@ -168,13 +168,15 @@ func (w *stateWriter) write(ctx context.Context, changed bool) error {
 		return err
 	}
 	weight := weightOf(s)
-	if string(text) == w.last || changed && weight == w.weight && w.mod != 0 {
+	same := string(text) == w.last || changed && weight == w.weight && w.mod != 0
+	if same && !w.failed {
 		return nil
 	}
 	if err := w.put(ctx, text); err != nil {
+		w.failed = true // nothing but a write tells that the next one is not refused
 		return err
 	}
-	w.last, w.weight, w.at = string(text), weight, time.Now()
+	w.last, w.weight, w.failed = string(text), weight, false
 	w.agent.mu.Lock()
 	w.agent.is.writes++
 	w.agent.mu.Unlock()

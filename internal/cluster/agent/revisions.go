@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"culvert/internal/cluster"
@@ -59,7 +61,7 @@ func (a *Agent) wanted() (number int64, bad string, known bool) {
 func (a *Agent) followRevision(ctx context.Context) {
 	number, bad, known := a.wanted()
 	a.mu.Lock()
-	running, refused, twin := revisionOf(a.is.running), a.is.refusedNumber, a.is.twin
+	running, refused, twin, confirmed := revisionOf(a.is.running), a.is.refusedNumber, a.is.twin, a.is.confirmed
 	a.mu.Unlock()
 	switch {
 	case !known || twin != "": // which of two nodes of a name is meant, nobody knows
@@ -67,13 +69,21 @@ func (a *Agent) followRevision(ctx context.Context) {
 	case bad != "":
 		a.refuse(none, errors.New(bad))
 		return
-	case number == running:
+	case number == running && (number == 0 || number == confirmed):
 		a.accept(nil)
 		return
 	case number == refused:
 		return
 	}
-	set, err := a.fetch(ctx, number)
+	var set *lastgood.Set
+	var err error
+	same := false
+	if number == running {
+		same, err = a.runsAlready(ctx, number)
+	}
+	if err == nil && !same {
+		set, err = a.fetch(ctx, number)
+	}
 	var untrue *untrueError
 	switch {
 	case ctx.Err() != nil:
@@ -81,10 +91,12 @@ func (a *Agent) followRevision(ctx context.Context) {
 	case errors.As(err, &untrue):
 		a.refuse(number, err)
 		return
-	case err != nil: // the session tells when etcd is there again
-		a.Log.Warn("the documents of a revision could not be read: this is tried again", "revision", number, "err", etcd.Reason(err))
-		sleep(ctx, firstPause+rand.N(firstPause))
-		a.revisions.wake()
+	case err != nil:
+		a.retry(ctx, number, err)
+		return
+	case same:
+		a.update(func(i *is) { i.confirmed, i.unread = number, "" })
+		a.accept(nil)
 		return
 	}
 	if err := a.Plane.Run(ctx, set); err != nil {
@@ -97,6 +109,17 @@ func (a *Agent) followRevision(ctx context.Context) {
 	a.accept(set)
 	a.keep(set)
 	a.urgents.wake() // some may have failed for want of what is there now
+}
+
+// retry has a revision be read again that could not be read, and logs why once.
+func (a *Agent) retry(ctx context.Context, number int64, err error) {
+	why, told := etcd.Reason(err), false
+	a.update(func(i *is) { told, i.unread = i.unread == why, why })
+	if !told {
+		a.Log.Warn("the documents of a revision could not be read: this is tried again", "revision", number, "err", why)
+	}
+	sleep(ctx, firstPause+rand.N(firstPause))
+	a.revisions.wake()
 }
 
 // keep stores what runs.
@@ -127,7 +150,7 @@ func (a *Agent) accept(set *lastgood.Set) {
 	a.update(func(i *is) {
 		i.refused, i.refusedNumber = "", none
 		if set != nil {
-			i.running, i.digest = set, set.Digest()
+			i.running, i.digest, i.confirmed, i.unread = set, set.Digest(), set.Revision, ""
 		}
 	})
 }
@@ -161,13 +184,9 @@ func (a *Agent) fetch(ctx context.Context, number int64) (*lastgood.Set, error) 
 	}
 	client := a.connected()
 	if client == nil {
-		return nil, errors.New("there is no connection to etcd")
+		return nil, errUnconnected
 	}
-	scopes := []cluster.Scope{{Kind: cluster.ScopeAll}}
-	for _, r := range a.Roles {
-		scopes = append(scopes, cluster.Scope{Kind: cluster.ScopeRole, Name: r})
-	}
-	scopes = append(scopes, cluster.Scope{Kind: cluster.ScopeNode, Name: a.Node})
+	scopes := cluster.ScopesOf(a.Node, a.Roles)
 	ops := []clientv3.Op{clientv3.OpGet(a.keys.Revision(number))}
 	for _, s := range scopes {
 		ops = append(ops, clientv3.OpGet(a.keys.Document(number, s)))
@@ -178,13 +197,9 @@ func (a *Agent) fetch(ctx context.Context, number int64) (*lastgood.Set, error) 
 	if err != nil {
 		return nil, err
 	}
-	records := r.Responses[0].GetResponseRange().Kvs
-	if len(records) == 0 {
-		return nil, &untrueError{fmt.Errorf("revision %d is not whole: it has no record", number)}
-	}
-	var record cluster.Revision
-	if err := json.Unmarshal(records[0].Value, &record); err != nil {
-		return nil, &untrueError{fmt.Errorf("revision %d: its record is not as 'culvert fleet' writes it: %w", number, err)}
+	record, err := recordOf(number, r.Responses[0].GetResponseRange().Kvs)
+	if err != nil {
+		return nil, err
 	}
 	for n, s := range scopes {
 		want, listed := record.Documents[s.String()]
@@ -197,7 +212,7 @@ func (a *Agent) fetch(ctx context.Context, number int64) (*lastgood.Set, error) 
 		case len(kvs) == 0:
 			return nil, &untrueError{fmt.Errorf("revision %d: document %s is missing", number, s)}
 		}
-		if sum := sha256.Sum256(kvs[0].Value); hex.EncodeToString(sum[:]) != want {
+		if sumOf(kvs[0].Value) != want {
 			return nil, &untrueError{fmt.Errorf("revision %d: document %s was changed after it was written", number, s)}
 		}
 		set.Documents = append(set.Documents, lastgood.Document{Scope: s.String(), Text: kvs[0].Value})
@@ -208,4 +223,59 @@ func (a *Agent) fetch(ctx context.Context, number int64) (*lastgood.Set, error) 
 		}
 	}
 	return set, nil
+}
+
+// recordOf reads the record of a revision.
+func recordOf(number int64, kvs []*mvccpb.KeyValue) (r cluster.Revision, err error) {
+	if len(kvs) == 0 {
+		return r, &untrueError{fmt.Errorf("revision %d is not whole: it has no record", number)}
+	}
+	if err := json.Unmarshal(kvs[0].Value, &r); err != nil {
+		return r, &untrueError{fmt.Errorf("revision %d: its record is not as 'culvert fleet' writes it: %w", number, err)}
+	}
+	return r, nil
+}
+
+// runsAlready tells whether the documents of a revision are those that run under its number. They are not where etcd has lost its data and
+// counts revisions from 1 again, or where this node has got other roles.
+func (a *Agent) runsAlready(ctx context.Context, number int64) (bool, error) {
+	client := a.connected()
+	if client == nil {
+		return false, errUnconnected
+	}
+	calling, cancel := context.WithTimeout(ctx, etcd.CallTime)
+	defer cancel()
+	r, err := client.Get(calling, a.keys.Revision(number))
+	if err != nil {
+		return false, err
+	}
+	record, err := recordOf(number, r.Kvs)
+	if err != nil {
+		return false, err
+	}
+	var want, has []string
+	for _, s := range cluster.ScopesOf(a.Node, a.Roles) {
+		if sum, listed := record.Documents[s.String()]; listed {
+			want = append(want, s.String()+" "+sum)
+		}
+	}
+	a.mu.Lock()
+	running := a.is.running
+	a.mu.Unlock()
+	if running == nil { // it has gone back to its own file meanwhile
+		return false, nil
+	}
+	for _, d := range running.Documents {
+		has = append(has, d.Scope+" "+sumOf(d.Text))
+	}
+	return slices.Equal(want, has), nil
+}
+
+// errUnconnected says that there is no client yet.
+var errUnconnected = errors.New("there is no connection to etcd")
+
+// sumOf returns the SHA-256 of a document, in hexadecimal.
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,12 +45,18 @@ func (a *Agent) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	back := false
 	a.update(func(i *is) {
 		if !i.reached {
+			back = i.sessions > 0
 			i.reached, i.since, i.problem = true, time.Now(), ""
 		}
 		i.sessions++
+		i.confirmed = none // it may be another etcd, or one that has lost its data
 	})
+	if back {
+		a.Log.Info("etcd answers again", "cluster", a.Cluster)
+	}
 	a.wakeAll()
 	reported := make(chan struct{})
 	go func() {
@@ -77,17 +84,30 @@ func (a *Agent) lost(err error) {
 		return
 	}
 	why := etcd.Reason(err)
-	first := false
+	told := false
 	a.update(func(i *is) {
-		if first = i.reached || i.problem != why; i.reached {
-			i.reached, i.since = false, time.Now()
+		if i.reached {
+			i.reached, i.since, i.told = false, time.Now(), nil
 		}
 		i.problem = why
+		told = i.tell(why)
 	})
-	if first {
+	if told {
 		a.Log.Warn("etcd cannot be reached: what runs goes on", "cluster", a.Cluster, "err", why)
 	}
 	a.urgents.wake() // they may end by the clock from now on
+}
+
+// mostTold is how many reasons why etcd does not answer are logged until it does: some have numbers of ports, and differ each time.
+const mostTold = 4
+
+// tell notes a reason why etcd does not answer. It returns false if it was logged since etcd was lost.
+func (i *is) tell(why string) bool {
+	if len(i.told) >= mostTold || slices.Contains(i.told, why) {
+		return false
+	}
+	i.told = append(i.told, why)
+	return true
 }
 
 // readAll reads what the node follows, at the one revision of etcd that it returns.
@@ -133,11 +153,13 @@ func (w *want) setCurrent(value []byte) {
 
 // setUrgent takes an urgent change. One that is in before keeps the end that it had there.
 func (a *Agent) setUrgent(kv *mvccpb.KeyValue, before map[string]Held) {
-	id := strings.TrimPrefix(string(kv.Key), a.keys.Urgents())
-	delete(a.want.urgents, id)
-	delete(a.want.urgentsBad, id)
+	id := a.forgetUrgent(kv)
 	var h Held
-	if err := json.Unmarshal(kv.Value, &h.Urgent); err != nil {
+	err := json.Unmarshal(kv.Value, &h.Urgent)
+	if err == nil {
+		err = cluster.CheckID(id)
+	}
+	if err != nil {
 		a.want.urgentsBad[id] = fmt.Sprintf("the key is not as 'culvert fleet' writes it: %v", err)
 		return
 	}
@@ -156,6 +178,15 @@ func (a *Agent) setUrgent(kv *mvccpb.KeyValue, before map[string]Held) {
 		}
 	}
 	a.want.urgents[id] = h
+}
+
+// forgetUrgent forgets what is known of an urgent change, and returns its ID: the last part of its key, which by hand may be long.
+func (a *Agent) forgetUrgent(kv *mvccpb.KeyValue) (id string) {
+	const most = 32
+	id = short(strings.TrimPrefix(string(kv.Key), a.keys.Urgents()), most)
+	delete(a.want.urgents, id)
+	delete(a.want.urgentsBad, id)
+	return id
 }
 
 // watch follows the keys that the node looks at, from a revision of etcd on.
@@ -219,9 +250,7 @@ func (a *Agent) sawMaintain(e *clientv3.Event) {
 func (a *Agent) sawUrgent(e *clientv3.Event) {
 	a.mu.Lock()
 	if e.Type == mvccpb.DELETE {
-		id := strings.TrimPrefix(string(e.Kv.Key), a.keys.Urgents())
-		delete(a.want.urgents, id)
-		delete(a.want.urgentsBad, id)
+		a.forgetUrgent(e.Kv)
 	} else {
 		a.setUrgent(e.Kv, nil)
 	}

@@ -24,8 +24,8 @@ func (a *Agent) state() cluster.State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.Revision, s.Digest, s.Maintain = revisionOf(a.is.running), a.is.digest, a.is.maintain
-	if wanted := a.want.current.Of(a.Node); a.want.seen && wanted != s.Revision {
-		s.Wanted = wanted
+	if wanted := a.want.current.Of(a.Node); a.want.seen && (wanted != s.Revision || wanted == a.is.refusedNumber) {
+		s.Wanted = wanted // also where another revision of that number runs
 	}
 	s.Refused = a.is.refused
 	s.Urgent, s.UrgentFailed = slices.Clone(a.is.inForce), maps.Clone(a.is.failed)
@@ -113,6 +113,12 @@ func bounded(s *cluster.State) ([]byte, error) {
 			s.Announced = s.Announced[:len(s.Announced)-1]
 		case len(s.Stages) > 0:
 			delete(s.Stages, slices.Max(slices.Collect(maps.Keys(s.Stages))))
+		case len(s.UrgentFailed) > 0:
+			delete(s.UrgentFailed, slices.Max(slices.Collect(maps.Keys(s.UrgentFailed))))
+		case len(s.Urgent) > 0:
+			s.Urgent = s.Urgent[1:]
+		case len(s.Problems) > 0:
+			s.Problems = s.Problems[:len(s.Problems)-1]
 		case len(s.Roles) > 0:
 			s.Roles = s.Roles[:len(s.Roles)-1]
 		default:

@@ -6,8 +6,9 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
+
+	"culvert/internal/cluster"
 )
 
 // failedAgain is how often urgent changes are tried again that could not be carried out.
@@ -15,14 +16,15 @@ const failedAgain = 5 * time.Second
 
 // urgentLoop brings urgent changes into force, and ends them.
 func (a *Agent) urgentLoop(ctx context.Context) {
-	var before []Held
+	before := a.Held // also those that have ended while no process ran
 	first := true
 	for {
 		changes, next := a.dueUrgents()
 		if !slices.EqualFunc(changes, before, sameHeld) || first && len(changes) > 0 || a.urgentFailed() {
 			a.carryOut(ctx, changes)
-			before, first = changes, false
+			before = changes
 		}
+		first = false
 		wait := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
@@ -60,7 +62,7 @@ func (a *Agent) dueUrgents() (due []Held, next time.Duration) {
 		}
 		due = append(due, h)
 	}
-	slices.SortFunc(due, func(x, y Held) int { return strings.Compare(x.ID, y.ID) })
+	slices.SortFunc(due, func(x, y Held) int { return cluster.CompareIDs(x.ID, y.ID) })
 	return due, next
 }
 
