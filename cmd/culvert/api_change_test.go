@@ -297,7 +297,7 @@ func TestControlRefuses(t *testing.T) {
 		{"GET", "/v1/filter/add", json, "", 405, "use POST"},
 		{"DELETE", "/v1/filter/flush", json, "", 405, "use POST"},
 		{"POST", "/v1/filter", json, "", 405, "only shows"},
-		{"POST", "/v1/none", json, "", 405, "changes nothing"},
+		{"POST", "/v1/none", json, "", 404, "is no path here"},
 		{"GET", "/v1/none", json, "", 404, "is no path here"},
 		{"POST", "/v1/filter/add?on=x", json, rule, 400, "no parameter on"},
 		{"POST", "/v1/filter/add", "text/plain", rule, 415, "--json"},

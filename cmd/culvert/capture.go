@@ -74,7 +74,7 @@ Needs root, and the network namespace of the data plane.`,
 	f.StringVar(&o.Stage, "stage", "", "only packets with a reason of the stage `NAME`")
 	cli.CompleteFlag(cmd, "stage", func([]string) []string { return capture.Stages() })
 	f.IntVarP(&o.Snap, "snap", "s", defaultSnap, "show at most `BYTES` of a frame")
-	f.IntVarP(&o.Count, "count", "n", 0, "stop after `N` packets")
+	f.IntVarP(&o.Count, "count", "n", 0, "stop after `N` packets, 0 for never")
 	f.IntVar(&o.Sample, "sample", 1, "show one of `N` packets, at random")
 	f.StringVarP(&o.Write, "write", "w", "", "write a pcapng file to `FILE`, - for standard output")
 	cli.CompleteFileFlag(cmd, "write", "pcapng")

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -77,14 +78,15 @@ func (h *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return
 	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, http.StatusMethodNotAllowed, Error{Error: fmt.Sprintf("%.20q: %s: use GET or HEAD", r.Method, h.only(r.URL.Path))})
+	p, ok := h.paths[r.URL.Path]
+	get := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if !ok && (get || h.changes) {
+		refuse(w, http.StatusNotFound, Error{Error: h.noPath(r.URL.Path)})
 		return
 	}
-	p, ok := h.paths[r.URL.Path]
-	if !ok {
-		refuse(w, http.StatusNotFound, Error{Error: fmt.Sprintf("%.100q %s: %s lists them", r.URL.Path, NoPath, listPath)})
+	if !get {
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, Error{Error: fmt.Sprintf("%.20q: %s: use GET or HEAD", r.Method, h.only(r.URL.Path))})
 		return
 	}
 	q, err := p.query(r.URL)
@@ -122,13 +124,19 @@ func (h *server) follow(w http.ResponseWriter, r *http.Request, p Path, q url.Va
 	}
 }
 
+// noPath says that there is no such path, or where it is.
+func (h *server) noPath(path string) string {
+	named := func(p Path) bool { return p.Path == path }
+	if !h.changes && slices.ContainsFunc(slices.Concat(Controls(), Changes()), named) {
+		return fmt.Sprintf("%s %s: it is on the socket of root, /run/culvert/NAME.sock", path, NoPath)
+	}
+	return fmt.Sprintf("%.100q %s: %s lists them", path, NoPath, listPath)
+}
+
 // only says why a path takes no other method.
 func (h *server) only(path string) string {
-	switch _, ok := h.paths[path]; {
-	case !h.changes:
+	if !h.changes {
 		return "this socket only shows"
-	case !ok:
-		return fmt.Sprintf("%.100q changes nothing", path)
 	}
 	return path + " only shows"
 }

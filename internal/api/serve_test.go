@@ -46,7 +46,7 @@ func TestRefused(t *testing.T) {
 		{"OPTIONS", "/none", 405, "only shows"},
 		{"GET", "/", 404, "/v1/ lists them"},
 		{"GET", "/v1", 404, "/v1/ lists them"},
-		{"GET", "/v1/reload", 404, "/v1/ lists them"},
+		{"GET", "/v1/reload", 404, "it is on the socket of root"},
 		{"GET", "/serving", 404, "/v1/ lists them"},
 		{"GET", "/v1/../v1/status", 404, "/v1/ lists them"},
 		{"GET", "/v1/%3Cb%3E%0A", 404, "/v1/ lists them"},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -185,6 +186,9 @@ func (h *server) capture(ctx context.Context, w http.ResponseWriter, q url.Value
 	switch {
 	case begun:
 		// A client that goes is how a capture ends.
+		if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+			err = nil // what was left for it when it went
+		}
 		h.source.LogCapture("a program captures no more packets", otherThanLeft(err), "by", by, "packets", captured, "lost", dropped)
 	case errors.Is(err, capture.ErrBusy):
 		_, answer := refusal(err)

@@ -163,6 +163,9 @@ func Run(ctx context.Context, o Options) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	s, err := begin(inst, &o, prog)
+	if err == nil && o.Served && ctx.Err() != nil { // the client has gone while the programs were loaded
+		err = errors.Join(ctx.Err(), s.Close())
+	}
 	if err != nil {
 		to.drop()
 		return err

@@ -36,6 +36,14 @@ type sink struct {
 	unjoined uint64
 }
 
+// output names what -w - writes to.
+func (o *Options) output() string {
+	if o.Served {
+		return "the client"
+	}
+	return "standard output"
+}
+
 // open opens the sink. A file that is there keeps what it has until begin.
 func (o *Options) open() (*sink, error) {
 	names := interfaceNames()
@@ -45,7 +53,7 @@ func (o *Options) open() (*sink, error) {
 		s.lines, s.name = newLines(s.to, o.Snap, names), "the packets"
 		return s, nil
 	case "-":
-		s.pcapng, s.name = newPcapng(s.to, o.Expression, o.Snap, names), "standard output"
+		s.pcapng, s.name = newPcapng(s.to, o.Expression, o.Snap, names), o.output()
 		return s, nil
 	}
 	f, err := os.OpenFile(o.Write, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -5,16 +5,18 @@ package edit
 import (
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// flagOrCommand matches flags, and command lines in quotes, which stay.
+// flagOrCommand matches flags, and command lines in quotes.
 var flagOrCommand = regexp.MustCompile(`'culvert [^']*'|--[a-z][a-z-]*`)
 
 // otherMembers are the members whose flags have other names.
 var otherMembers = map[string]string{"name": "rule", "file": "text", "interface": "interfaces", "encap": "encapsulation"}
 
-// InMembers returns a text about a request with members in place of the flags of the command line: a program has these.
+// InMembers returns a text about a request with members in place of the flags of the command line, and paths in place of its
+// verbs: a program has these.
 func InMembers(r Request, text string) string {
 	kinds := make(map[string]reflect.Kind)
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(r).Elem()) {
@@ -24,7 +26,7 @@ func InMembers(r Request, text string) string {
 	return flagOrCommand.ReplaceAllStringFunc(text, func(s string) string {
 		flag, ok := strings.CutPrefix(s, "--")
 		if !ok {
-			return s
+			return pathOf(s)
 		}
 		name := strings.ReplaceAll(flag, "-", "_")
 		if other, ok := otherMembers[flag]; ok {
@@ -40,4 +42,13 @@ func InMembers(r Request, text string) string {
 		}
 		return name
 	})
+}
+
+// pathOf returns the path of the request that does what a command line in quotes does, or the command line if it is not a verb alone.
+func pathOf(command string) string {
+	words := strings.TrimPrefix(strings.Trim(command, "'"), "culvert ")
+	if slices.ContainsFunc(Verbs(), func(v Verb) bool { return v.Words == words }) {
+		return "/v1/" + strings.ReplaceAll(words, " ", "/")
+	}
+	return command
 }

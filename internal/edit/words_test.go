@@ -11,6 +11,7 @@ func TestInMembers(t *testing.T) {
 	}{
 		{new(RuleAdd), "the rule's place: leave out --first and --before", "the rule's place: leave out first: true and before"},
 		{new(RuleAdd), "use --all, or another --name: see 'culvert filter list --all'", "use all: true, or another rule: see 'culvert filter list --all'"},
+		{new(BackendAdd), "there already: change it with 'culvert lb backend set'", "there already: change it with /v1/lb/backend/set"},
 		{new(SetAdd), "entries beside --file", "entries beside text"},
 		{new(KeyDel), "--force removes it, --all does not", "force: true removes it, --all does not"},
 		{new(VIPSet), "as --check tcp, or --quic-server-id 1", "as check.type tcp, or quic_server_id 1"},

@@ -81,7 +81,7 @@ func Start(inst *datapath.Instance, o Options, others []datapath.Fronted, buffer
 	path := lockPath(inst)
 	lock, err := takeLock(path)
 	if errors.Is(err, trust.ErrLocked) {
-		return nil, &busyError{fmt.Sprintf("%s captures on data plane %s already: end that one first", trust.HolderName(path), inst.Name())}
+		return nil, &busyError{fmt.Sprintf("%s captures on data plane %s already, for itself or for a client of its socket: end that capture first", trust.HolderName(path), inst.Name())}
 	}
 	if err != nil {
 		return nil, err

@@ -260,7 +260,7 @@ func TestCaptureTwice(t *testing.T) {
 	b := newBed(t)
 	s := b.start(Options{InBytes: 10}, "")
 	_, err := Start(b.inst, Options{Program: all}, others(), 4096)
-	if err == nil || !strings.Contains(err.Error(), "captures on data plane "+bedName+" already: end that one first") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), "captures on data plane "+bedName+" already, for itself or for a client of its socket: end that capture first") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 	if swept, err := Sweep(b.inst, others()); swept || err != nil {
@@ -379,7 +379,7 @@ func TestCaptureEndsOnce(t *testing.T) {
 				if err == nil {
 					err = s.Close()
 					began <- err
-				} else if !strings.Contains(err.Error(), "already: end that one first") {
+				} else if !strings.Contains(err.Error(), "already, for itself or for a client of its socket: end that capture first") {
 					began <- err
 				}
 			}

@@ -20,7 +20,7 @@ const (
 // and for vlan if it compiles for a device.
 var ancillary = map[uint32]string{
 	0:  "the protocol that the kernel has noted",
-	4:  "the direction of a packet (inbound, outbound): all packets that it sees come in",
+	4:  "the direction of a packet (inbound, outbound): a rule sees packets that come in, and a capture has --in and --out",
 	8:  "the number of the interface (ifindex): give the rule an interface",
 	20: "the packet's mark",
 	24: "the queue of the packet",
