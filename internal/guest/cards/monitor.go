@@ -90,13 +90,15 @@ func ask(text string) (answer string, err error) {
 }
 
 // answerOf returns the monitor's answer in what it has written: it repeats the command after each character, and clears the rest of
-// the line each time. Then comes the answer, and in the end it asks for another command.
+// the line each time. Then comes a line break and the answer, and in the end it asks for another command, in a line of its own. A prompt elsewhere is
+// part of what is repeated: one that was in front of the command.
 func answerOf(got string) (answer string, done bool) {
-	const clearLine, prompt = "\x1b[K", "(qemu)"
+	const clearLine, prompt = "\x1b[K", "\n(qemu) "
 	at := strings.LastIndex(got, clearLine)
 	if at < 0 {
 		return "", false
 	}
-	answer, done = strings.CutSuffix(strings.TrimSpace(got[at+len(clearLine):]), prompt)
-	return strings.TrimSpace(answer), done
+	rest := strings.ReplaceAll(got[at+len(clearLine):], "\r", "")
+	answer, done = strings.CutSuffix(rest, prompt)
+	return strings.TrimSpace(answer), done && strings.HasPrefix(rest, "\n")
 }

@@ -12,6 +12,8 @@ func TestAnswerOf(t *testing.T) {
 	for text, want := range map[string]string{
 		echo + "(qemu) ": "",
 		echo + "Device 'n9' not found\r\n(qemu) ": "Device 'n9' not found",
+		// A prompt was repeated to the monitor.
+		"(qemu) (qemu)\x1b[K\x1b[D\x1b[D(qemu) s\x1b[K\r\nunknown command: '(qemu)'\r\n(qemu) ": "unknown command: '(qemu)'",
 	} {
 		if answer, done := answerOf(text); !done || answer != want {
 			t.Errorf("%q gives %q, %t", text, answer, done)
