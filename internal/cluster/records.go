@@ -4,6 +4,8 @@ package cluster
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -69,6 +71,18 @@ type Revision struct {
 	// Sets are the manifests' SHA-256 sums of the sets that the documents name, by SCOPE:NAME. In the documents they are the values of
 	// [[filter.set]] file, and on a node names of files in the directory of sets.
 	Sets map[string]string `json:"sets,omitempty"`
+}
+
+// SetsOf returns the hashes of the manifests of the sets that the documents of a node name, sorted.
+func (r Revision) SetsOf(node string, roles []string) (hashes []string) {
+	for ref, hash := range r.Sets {
+		scope, _, _ := strings.Cut(ref, ":")
+		if s, err := ParseScope(scope); err == nil && s.Holds(node, roles) {
+			hashes = append(hashes, hash)
+		}
+	}
+	slices.Sort(hashes)
+	return slices.Compact(hashes)
 }
 
 // Urgent is a change that is in force on each node within a second, and until its key is deleted. apply and rollback do not

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/status"
 
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/etcd"
@@ -218,11 +220,23 @@ func (a *Agent) fetch(ctx context.Context, number int64) (*lastgood.Set, error) 
 		set.Documents = append(set.Documents, lastgood.Document{Scope: s.String(), Text: kvs[0].Value})
 	}
 	if a.Fetch != nil {
-		if err := a.Fetch(ctx, client, record); err != nil {
+		err := a.Fetch(ctx, client, record)
+		if err != nil && !ofEtcd(err) {
+			err = &untrueError{err} // it is told, and tried again after a while
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
+	set.Sets = record.SetsOf(a.Node, a.Roles)
 	return set, nil
+}
+
+// ofEtcd tells whether a call to etcd has failed, as opposed to what it has answered and what the node's disk says.
+func ofEtcd(err error) bool {
+	var refused rpctypes.EtcdError
+	var failed interface{ GRPCStatus() *status.Status }
+	return errors.As(err, &refused) || errors.As(err, &failed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // recordOf reads the record of a revision.

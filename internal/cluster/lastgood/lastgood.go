@@ -29,6 +29,8 @@ type Set struct {
 	Revision int64 `json:"revision"`
 	// Documents are in the order in which they are merged.
 	Documents []Document `json:"documents"`
+	// Sets are the hashes of the sets that they name (cluster.SetManifest).
+	Sets []string `json:"sets,omitempty"`
 }
 
 // Document is a document of a revision.
@@ -148,6 +150,16 @@ func (s Store) Load(name, node string) (set *Set, problem error) {
 		return nil, fmt.Errorf("none of the last good documents is left: %w", errors.Join(problems...))
 	}
 	return set, fmt.Errorf("%w: those of revision %d, from before, are used", problems[0], set.Revision)
+}
+
+// Sets returns the hashes of the sets that the stored documents name, so that they stay on disk as long.
+func (s Store) Sets() (hashes []string) {
+	for age := range Kept + 1 {
+		if set, err := s.read(s.path(age)); err == nil { // Load tells of others
+			hashes = append(hashes, set.Sets...)
+		}
+	}
+	return hashes
 }
 
 func (s Store) read(path string) (*Set, error) {

@@ -71,7 +71,7 @@ func Manifest(ctx context.Context, c *clientv3.Client, keys cluster.Keys, hash s
 	case text == nil:
 		return m, nil, &GoneError{"manifest", hash}
 	case hashOf(text) != hash:
-		return m, nil, fmt.Errorf("manifest %.12s of a set: %w", hash, errChunk)
+		return m, nil, fmt.Errorf("manifest %.12s of a set: %w", hash, ErrChunk)
 	}
 	return m, text, json.Unmarshal(text, &m)
 }

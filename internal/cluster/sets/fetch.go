@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,27 +27,27 @@ const (
 	chunkDir    = "chunks"
 )
 
-// keptSets is how many sets a node keeps beside those of the revision that it runs: the last good ones before may come back.
+// keptSets is how many sets a node keeps beside those that are asked for and those that it has to keep: they may come back.
 const keptSets = 8
 
-// For returns what fetches the sets of a node's documents, as the agent calls it (agent.Options).
-func For(name, node string, roles []string, dir string) func(context.Context, *clientv3.Client, cluster.Revision) error {
+// For returns what fetches the sets of a node's documents, as the agent calls it (agent.Options). Sets that kept names stay on disk: those of
+// the documents that run, and of the last good ones, while others are fetched to be checked.
+func For(name, node string, roles []string, dir string, kept ...func() []string) func(context.Context, *clientv3.Client, cluster.Revision) error {
+	var one sync.Mutex // a revision and questions are fetched for at the same time
 	return func(ctx context.Context, c *clientv3.Client, r cluster.Revision) error {
-		var hashes []string
-		for ref, hash := range r.Sets {
-			scope, _, _ := strings.Cut(ref, ":")
-			if s, err := cluster.ParseScope(scope); err == nil && s.Holds(node, roles) && !slices.Contains(hashes, hash) {
-				hashes = append(hashes, hash)
-			}
+		one.Lock()
+		defer one.Unlock()
+		var keep []string
+		for _, more := range kept {
+			keep = append(keep, more()...)
 		}
-		slices.Sort(hashes)
-		return Fetch(ctx, c, cluster.KeysOf(name), dir, hashes)
+		return Fetch(ctx, c, cluster.KeysOf(name), dir, r.SetsOf(node, roles), keep...)
 	}
 }
 
 // Fetch has a revision's sets in a directory, each in a file that is named by the hash of its manifest. It reads from etcd only what the
-// directory lacks. Files that are there were written whole.
-func Fetch(ctx context.Context, c *clientv3.Client, keys cluster.Keys, dir string, hashes []string) error {
+// directory lacks. Files that are there were written whole. Sets that are used no more are deleted, but not those of keep.
+func Fetch(ctx context.Context, c *clientv3.Client, keys cluster.Keys, dir string, hashes []string, keep ...string) error {
 	if len(hashes) == 0 {
 		return nil
 	}
@@ -61,7 +62,10 @@ func Fetch(ctx context.Context, c *clientv3.Client, keys cluster.Keys, dir strin
 			return err
 		}
 	}
-	return tidy(dir, hashes)
+	if err := syncDir(dir); err != nil { // the last good documents will name them
+		return err
+	}
+	return tidy(dir, slices.Concat(hashes, keep))
 }
 
 func fetch(ctx context.Context, c *clientv3.Client, keys cluster.Keys, dir, hash string) error {
@@ -106,7 +110,7 @@ func fetch(ctx context.Context, c *clientv3.Client, keys cluster.Keys, dir, hash
 		all = join(subtract(all, lines(m.Removed)), lines(m.Added))
 	}
 	if len(all) != m.Entries {
-		return fmt.Errorf("set %s has %d entries instead of %d: %w", m.Name, len(all), m.Entries, errChunk)
+		return fmt.Errorf("set %s has %d entries instead of %d: %w", m.Name, len(all), m.Entries, ErrChunk)
 	}
 	var b bytes.Buffer
 	for _, line := range all {
@@ -131,6 +135,14 @@ func write(path string, content []byte) error {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return os.Rename(f.Name(), path)
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // tidy deletes the sets that were not used for the longest time, and chunks that no set needs.

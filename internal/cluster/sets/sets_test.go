@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -155,7 +156,7 @@ func TestCorrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.dir = filepath.Join(t.TempDir(), "another")
-	if err := Fetch(t.Context(), b.etcd, b.keys, b.dir, []string{s.Hash}); !errors.Is(err, errChunk) {
+	if err := Fetch(t.Context(), b.etcd, b.keys, b.dir, []string{s.Hash}); !errors.Is(err, ErrChunk) {
 		t.Errorf("a chunk by hand: %v", err)
 	}
 	for _, name := range []string{"", "../x", "ABC"} {
@@ -183,5 +184,45 @@ func TestTidy(t *testing.T) {
 	chunks, err := os.ReadDir(filepath.Join(b.dir, chunkDir))
 	if err != nil || len(chunks) != keptSets+1 {
 		t.Errorf("%d chunks, error %v", len(chunks), err)
+	}
+}
+
+// TestKept has a node be asked at the same time whether it would run many revisions, each with a set of its own. The sets that it runs stay.
+func TestKept(t *testing.T) {
+	b := newBed(t)
+	var runs []string
+	record := func(n int) cluster.Revision {
+		s, _ := b.store([]string{fmt.Sprintf("192.0.2.%d", n)}, "")
+		return cluster.Revision{Sets: map[string]string{"all:bad": s.Hash, "role/other:bad": "0"}}
+	}
+	fetch := For("test", "n1", []string{"edge"}, b.dir, func() []string { return runs })
+	const running, asked = keptSets + 3, keptSets + 8
+	for n := range running {
+		r := record(n)
+		runs = append(runs, r.SetsOf("n1", []string{"edge"})...)
+		if err := fetch(t.Context(), b.etcd, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(runs) != running {
+		t.Fatalf("%d sets of %d are for the node", len(runs), running)
+	}
+	var work sync.WaitGroup
+	for n := range asked {
+		r := record(running + n)
+		work.Go(func() {
+			if err := fetch(t.Context(), b.etcd, r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	work.Wait()
+	for _, hash := range runs {
+		if _, err := os.Stat(filepath.Join(b.dir, hash)); err != nil {
+			t.Error(err)
+		}
+	}
+	if all, err := os.ReadDir(b.dir); err != nil || len(all) > 2*(running+keptSets+1)+1 {
+		t.Errorf("%d files, error %v", len(all), err)
 	}
 }
