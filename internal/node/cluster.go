@@ -10,17 +10,21 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"culvert/internal/cluster/agent"
 	"culvert/internal/cluster/etcd"
 	"culvert/internal/cluster/lastgood"
+	"culvert/internal/cluster/sets"
 	"culvert/internal/cluster/urgent"
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterstage"
+	"culvert/internal/host/systemd"
 	"culvert/internal/host/trust"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
@@ -40,6 +44,8 @@ type member struct {
 	// maintained tells whether the node's addresses are withheld.
 	maintained atomic.Bool
 	agent      *agent.Agent
+	// running returns the documents that a process runs. It is nil before there is one.
+	running func() *lastgood.Set
 }
 
 // Files of the state directory beside the last good documents.
@@ -109,8 +115,19 @@ func (m *member) options(log *slog.Logger) agent.Options {
 	return agent.Options{
 		Cluster: m.table.Name, Node: m.table.Node, Roles: m.table.Roles, Host: host, Version: version.Short(), Instance: instance(), Dead: dead,
 		Connect: func() (*clientv3.Client, error) { return etcd.Connect(m.table) }, Close: true,
-		Keep: m.store.Save, Running: m.start, Held: m.keeper.Held(), Maintained: m.maintained.Load(), Log: log,
+		Keep: m.store.Save, Fetch: sets.For(m.table.Name, m.table.Node, m.table.Roles, m.table.SetsDir(), m.keptSets), Running: m.start, Held: m.keeper.Held(), Maintained: m.maintained.Load(), Log: log,
 	}
+}
+
+// keptSets returns the hashes of the sets that stay on disk, whatever is fetched.
+func (m *member) keptSets() []string {
+	hashes := m.store.Sets()
+	if m.running != nil {
+		if set := m.running(); set != nil {
+			hashes = append(hashes, set.Sets...)
+		}
+	}
+	return hashes
 }
 
 // await waits until the cluster has documents with which the file at path is whole, if it is not and there are no last good ones. Such
@@ -125,17 +142,46 @@ func (m *member) await(ctx context.Context, path string, log *slog.Logger) error
 		return nil
 	}
 	log.Warn("the file alone is not whole, and there are no last good documents of the cluster: waiting for it", "cluster", m.table.Name, "err", err)
-	ctx, cancel := context.WithCancel(ctx)
+	defer tellWaiting(m.table.Name)()
+	waits, cancel := context.WithCancel(ctx)
 	w := &waiting{read: func(set *lastgood.Set) error { _, err := m.read(path, set); return err }, found: cancel}
 	o := m.options(log)
 	o.Plane = w
-	agent.New(o).Run(ctx)
+	agent.New(o).Run(waits)
 	cancel()
-	if w.set == nil {
+	switch {
+	case w.set == nil && ctx.Err() != nil:
+		return nil //nolint:nilerr // the end was asked for
+	case w.set == nil:
 		return fmt.Errorf("the cluster %s has had no documents for this node: %w", m.table.Name, err)
 	}
 	m.start = w.set
 	return nil
+}
+
+// tellWaiting tells systemd that the start goes on, until the function that it returns is called.
+func tellWaiting(cluster string) (done func()) {
+	const period, more = 30 * time.Second, 2 * time.Minute
+	unit := systemd.New()
+	unit.Status("waits for documents of cluster " + cluster)
+	unit.Extend(more)
+	tick, end := time.NewTicker(period), make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			select {
+			case <-tick.C:
+				unit.Extend(more)
+			case <-end:
+				return
+			}
+		}
+	})
+	return func() {
+		close(end)
+		work.Wait()
+		tick.Stop()
+	}
 }
 
 // started keeps the set that the node has started with, which it may not have run before.

@@ -42,6 +42,7 @@ func (p *process) serveCluster(ctx context.Context) *sync.WaitGroup {
 	o := m.options(p.log)
 	o.Plane = &clusterPlane{process: p, serving: ctx}
 	o.Changed = p.clusterChanged
+	m.running = func() *lastgood.Set { return p.now.Load().set }
 	m.agent = agent.New(o)
 	p.exported.cluster.set(m)
 	p.clusterChanged()

@@ -106,7 +106,9 @@ func (p *process) candidate(set *lastgood.Set, note func(error)) (*up, error) {
 	next.plans, err = next.plan()
 	errs.Add(err)
 	errs.Add(next.place())
-	next.overlaid = p.cluster.overlay(next.name, next.plans)
+	if next.name == p.up.name { // another one is refused, and what is in force stays in the journal
+		next.overlaid = p.cluster.overlay(next.name, next.plans)
+	}
 	// What else is wrong is known if the errors leave a data plane of this name with interfaces.
 	if len(errs) == 0 || next.name == p.up.name && len(next.on) > 0 && p.up.inst != nil {
 		errs.Add(p.check(next, note))

@@ -32,6 +32,8 @@ type earlier struct {
 	stamps []filestamp.Stamp
 	readAt time.Time
 	set    *lastgood.Set
+	// overlaid takes out what urgent changes have added to the plans that have ended since.
+	overlaid func(*datapath.Instance) error
 }
 
 // over returns a channel that tells when the time is over. It never does so without a trial.
@@ -47,7 +49,7 @@ func (p *process) lastKept() earlier {
 	if p.trial != nil {
 		return p.trial.back
 	}
-	return earlier{p.up.file, p.up.plans, p.up.stamps, p.up.readAt, p.up.set}
+	return earlier{p.up.file, p.up.plans, p.up.stamps, p.up.readAt, p.up.set, p.up.overlaid}
 }
 
 // tryFor begins a trial of the configuration in force. With wait 0 there is none, and the configuration stays.
@@ -90,7 +92,10 @@ const backPeriod = 5 * time.Second
 // goBack brings the last configuration that needs no confirmation into force again.
 func (p *process) goBack(ctx context.Context) {
 	back := p.trial.back
-	next := &up{file: back.file, plans: back.plans, name: p.up.name, stamps: back.stamps, readAt: back.readAt, cluster: p.cluster, set: back.set, overlaid: func(*datapath.Instance) error { return nil }}
+	next := &up{
+		file: back.file, plans: back.plans, name: p.up.name, stamps: back.stamps, readAt: back.readAt, cluster: p.cluster, set: back.set,
+		overlaid: back.overlaid,
+	}
 	err := next.place()
 	if err == nil {
 		err = p.check(next, func(error) {})

@@ -15,7 +15,9 @@ import (
 
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/agent"
+	"culvert/internal/cluster/lastgood"
 	"culvert/internal/cluster/urgent"
+	"culvert/internal/edit"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/lb"
 	"culvert/internal/lb/lbplane"
@@ -257,6 +259,46 @@ func TestUrgentReload(t *testing.T) {
 	}
 	if !strings.Contains(ended, "bad 203.0.113.77/32") && !strings.Contains(ended, "bad 203.0.113.76/31") || !strings.Contains(ended, `"weight":5`) {
 		t.Errorf("at the end there is\n%s", ended)
+	}
+}
+
+// TestUrgentOtherName reads a file with another name, which is refused: what was carried out is still known.
+func TestUrgentOtherName(t *testing.T) {
+	b := newUrgentBed(t)
+	b.carry("one", each[4].held)
+	log := slog.New(slog.DiscardHandler)
+	p := newProcess(b.up, func(*lastgood.Set) (stage.File, error) {
+		f := b.up.file
+		n := *f.Node
+		n.Name = "node-urgent-other"
+		return stage.File{Path: f.Path, Node: &n}, nil
+	}, newExported(), log, new(slog.LevelVar))
+	if _, err := p.candidate(nil, func(error) {}); err == nil {
+		t.Error("another name was taken")
+	}
+	if all := b.keeper.Held(); len(all) != 1 {
+		t.Errorf("%d changes are known to be in force", len(all))
+	}
+}
+
+// TestUrgentGoesBack has a plan come into force once more, as after a trial, in which an urgent change was that has ended since.
+func TestUrgentGoesBack(t *testing.T) {
+	b := newUrgentBed(t)
+	added := each[2].held
+	b.carry("one", added)
+	b.bring(urgentFile) // its plan has the change
+	b.keeper.Bring(t.Context(), b.up.inst, nil)
+	base := b.has()
+	q, err := edit.Parse(added.Words, added.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := edit.Do(t.Context(), q, b.up.inst, nil); err != nil { // as the plan does
+		t.Fatal(err)
+	}
+	b.again(t.Context(), b.up, slog.New(slog.DiscardHandler))
+	if has := b.has(); has != base {
+		t.Errorf("there is\n%s, want\n%s", has, base)
 	}
 }
 

@@ -205,7 +205,8 @@ func (k *Keeper) Again(ctx context.Context, inst *datapath.Instance) map[string]
 	return failed
 }
 
-// Overlay adds what is in force to the plan of a configuration. The function that it returns is to be called once the plan is in force.
+// Overlay adds what is in force to the plan of a configuration. The function that it returns is to be called each time that the plan has come
+// into force.
 func (k *Keeper) Overlay(p *filterstage.Plan) (inForce func(*datapath.Instance) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -221,10 +222,10 @@ func (k *Keeper) Overlay(p *filterstage.Plan) (inForce func(*datapath.Instance) 
 		var errs []error
 		for n := range k.carried {
 			k.carried[n].Undo.Join(newer[k.carried[n].Held.ID])
-			delete(newer, k.carried[n].Held.ID)
 		}
-		for _, undo := range newer { // of changes that have ended since
-			if undo != nil {
+		for id, undo := range newer {
+			ended := !slices.ContainsFunc(k.carried, func(c carried) bool { return c.Held.ID == id })
+			if ended && undo != nil {
 				errs = append(errs, undo.Back(inst))
 			}
 		}
