@@ -125,7 +125,7 @@ type Resolver struct {
 
 	lastResync time.Time
 	// abilities has the answers for devices about which the kernel has been asked.
-	abilities map[int]netdev.Egress
+	abilities map[int]ability
 }
 
 // Target is one address whose next hop is followed.
@@ -169,9 +169,9 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		uses:      map[neigh.Key]*neighborUse{},
 		dirty:     map[*Target]struct{}{},
 		dirtyLow:  map[*Target]struct{}{},
-		abilities: map[int]netdev.Egress{},
+		abilities: map[int]ability{},
 	}
-	// A kernel without this netlink family cannot say what drivers take: netdev.Egress knows what to expect.
+	// A kernel without this netlink family cannot say what drivers take, so every device counts as able.
 	r.xdp, _ = netdev.Open(netdev.XDPFamily)
 	if r.onError == nil {
 		r.onError = func(error) {}
@@ -370,7 +370,7 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 		return kernelHop(r.kernel && dev.ready, via), false
 	}
 	port, vlan, ok := r.portOf(rt.via.IfIndex)
-	ok = ok && !r.ability(port).None
+	ok = ok && !r.ability(port).noXmit
 	if !ok && !r.kernel {
 		return NextHop{}, false
 	}
@@ -389,7 +389,7 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 		mtu = min(mtu, rt.mtu)
 	}
 	next = NextHop{IfIndex: port, VLAN: vlan, SrcMAC: dev.mac, DstMAC: n.MAC, MTU: uint16(min(mtu, 65535)),
-		LinearOnly: r.ability(port).LinearOnly, Via: via}
+		LinearOnly: r.ability(port).linearOnly, Via: via}
 	if r.source {
 		next.Source = rt.source
 	}
