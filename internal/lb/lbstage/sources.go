@@ -30,8 +30,9 @@ type feed struct {
 	log  *slog.Logger
 
 	keeper  *source.Keeper
-	failing bool // there is no answer since the last failure
-	inForce []lb.Offer
+	failing bool       // there is no answer since the last failure
+	inForce []lb.Offer // what the load balancer has of it
+	serial  uint64     // of the load balancer's state when inForce was read
 	changes uint64
 
 	mu    sync.Mutex
@@ -52,11 +53,7 @@ func startFeeds(ctx context.Context, inst *datapath.Instance, specs []sourceSpec
 		f.state = sourcestate.Source{
 			VIP: spec.vip.String(), Name: spec.name, Kind: spec.kind, State: sourcestate.Waiting, Since: time.Now().UTC().Truncate(time.Millisecond),
 		}
-		if plane, err := lbplane.View(inst); err == nil {
-			if s, err := lb.Load(plane); err == nil { // without it, the first change finds out
-				f.inForce = s.OffersOf(spec.vip, spec.name)
-			}
-		}
+		f.look()
 		f.keeper = source.NewKeeper(spec.rules, f.inForce, time.Now())
 		f.state.Backends, f.state.Leaving = f.keeper.InForce()
 		fs.all = append(fs.all, f)
@@ -82,6 +79,25 @@ func (fs *feeds) states() []sourcestate.Source {
 	return all
 }
 
+// look reads what the load balancer has of the source, if its state has changed: a VIP that was deleted by hand comes back without
+// the backends of its sources.
+func (f *feed) look() {
+	plane, err := lbplane.View(f.inst)
+	if err != nil {
+		return // the next change finds out
+	}
+	serial, err := plane.Serial()
+	if err != nil || serial == f.serial {
+		return
+	}
+	if s, err := lb.Load(plane); err == nil {
+		f.inForce, f.serial = s.OffersOf(f.vip, f.name), serial
+	}
+}
+
+// lookPeriod is the time between two looks at what the load balancer has of a source.
+const lookPeriod = 500 * time.Millisecond
+
 // told is what a source has told.
 type told struct {
 	offers []lb.Offer
@@ -100,19 +116,28 @@ func (f *feed) run(ctx context.Context) {
 			}
 		})
 	})
+	look := time.NewTicker(lookPeriod)
+	defer look.Stop()
+	again := f.step()
 	for ctx.Err() == nil {
-		again := f.step()
 		var due <-chan time.Time
 		var timer *time.Timer
 		if !again.IsZero() {
 			timer = time.NewTimer(time.Until(again))
 			due = timer.C
 		}
+		is := f.serial
 		select {
 		case <-ctx.Done():
 		case <-due:
+			again = f.step()
 		case a := <-answers:
 			f.take(a)
+			again = f.step()
+		case <-look.C:
+			if f.look(); f.serial != is {
+				again = f.step()
+			}
 		}
 		if timer != nil {
 			timer.Stop()

@@ -321,6 +321,27 @@ func TestSources(t *testing.T) {
 	b.eventually("sources", "0 sources", b.state)
 }
 
+// TestSourceOfDeletedVIP deletes a VIP by hand, which the file brings back: its source's backends come back too, although the source says
+// the same all the time.
+func TestSourceOfDeletedVIP(t *testing.T) {
+	if !testbed.InProcess(t) {
+		return
+	}
+	b := newSourceBed(t)
+	b.write("3 4")
+	text := b.file("damp = \"0s\"\n", "")
+	b.start(text)
+	b.eventually("backends", "2*2 3*1@list 4*1@list", b.backends)
+	b.must(lb.Edit(b.inst, func(s *lb.State) error {
+		_, err := s.DeleteVIP(s.VIPs[0].Service)
+		return err
+	}))
+	b.eventually("state", "192.0.2.2:53/udp file refused 2+0 the VIP was deleted by hand: it comes back when the file is read again", b.state)
+	b.reload(text, nil)
+	b.eventually("backends", "2*2 3*1@list 4*1@list", b.backends)
+	b.eventually("state", "192.0.2.2:53/udp file ok 2+0", b.state)
+}
+
 // changesOf counts lines about changes by sources with a text.
 func (b *sourceBed) changesOf(text string) (n int) {
 	for _, line := range strings.Split(b.log.String(), "\n") {

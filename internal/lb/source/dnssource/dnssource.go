@@ -42,7 +42,8 @@ const (
 	queryTime = 2 * time.Second
 	// tries is how often each resolver is asked.
 	tries = 2
-	// longestPause bounds the time between two attempts after failures, which doubles from MinTTL on.
+	// longestPause bounds the time between two attempts after failures, which doubles from MinTTL on, and that after an answer without
+	// backends.
 	longestPause = 15 * time.Second
 )
 
@@ -55,7 +56,7 @@ func (s Source) Watch(ctx context.Context, tell source.Tell) {
 		if ctx.Err() != nil {
 			return
 		}
-		wait := max(a.ttl, s.MinTTL)
+		wait := a.wait()
 		if err != nil {
 			tell(nil, err)
 			wait = pause
@@ -70,6 +71,15 @@ func (s Source) Watch(ctx context.Context, tell source.Tell) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// wait returns the time until the next look. A name that names nothing is not left alone for long, whatever its TTL: it may not have any.
+func (a *asking) wait() time.Duration {
+	wait := max(a.ttl, a.MinTTL)
+	if len(a.list.All()) == 0 {
+		wait = min(wait, max(longestPause, a.MinTTL))
+	}
+	return wait
 }
 
 // resolvers returns the addresses of the resolvers to ask. Those of the file are looked up each time, for it may change.

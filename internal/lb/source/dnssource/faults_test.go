@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -191,6 +192,17 @@ func TestTTL(t *testing.T) {
 		if n, took := watch(c.ttl, c.s); took < c.least || n < 3 {
 			t.Errorf("by %s: %d questions, three answers within %v, want at least %v", c.what, n, took, c.least)
 		}
+	}
+}
+
+// TestWaitForNothing has a name without addresses looked up again soon, also if the answer has no SOA record to say for how long it holds.
+func TestWaitForNothing(t *testing.T) {
+	a := asking{Source: Source{MinTTL: time.Second, MaxTTL: time.Hour}, ttl: time.Hour}
+	if got := a.wait(); got != longestPause {
+		t.Errorf("%v without an address, want %v", got, longestPause)
+	}
+	if err := a.add(lb.Offer{Addr: netip.MustParseAddr("10.0.0.1")}); err != nil || a.wait() != time.Hour {
+		t.Errorf("%v with one, %v", a.wait(), err)
 	}
 }
 

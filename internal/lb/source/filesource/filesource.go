@@ -16,6 +16,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"culvert/internal/lb"
 	"culvert/internal/lb/source"
 )
@@ -83,7 +85,7 @@ func (s Source) Watch(ctx context.Context, tell source.Tell) {
 
 // Read returns the backends in a file.
 func Read(path string) ([]lb.Offer, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a named pipe would be waited for
 	if err != nil {
 		return nil, err
 	}

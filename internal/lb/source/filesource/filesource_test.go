@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/lb"
 	"culvert/internal/lb/source/sourcetest"
@@ -89,6 +92,23 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := Read(filepath.Dir(path)); err == nil || !strings.HasSuffix(err.Error(), "is no regular file") {
 		t.Errorf("a directory: %v", err)
+	}
+	pipe := filepath.Join(filepath.Dir(path), "pipe") // which nobody writes to
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := Read(pipe)
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if err == nil || !strings.HasSuffix(err.Error(), "is no regular file") {
+			t.Errorf("a named pipe: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("a named pipe is waited for")
 	}
 	for _, c := range []struct{ text, want string }{
 		{"10.0.0.1\n10.0.0.2\n10.0.0.1 weight=2\n", "line 3: backend 10.0.0.1 is there twice, first in line 1"},
