@@ -22,6 +22,7 @@ type Handover struct {
 	announced []netip.Prefix
 	upToDate  bool
 	spoken    bool
+	said      []netip.Prefix
 
 	settling settling
 	results  map[lbplane.BackendID]health.Result
@@ -37,7 +38,7 @@ func (r *runner) takeOver() {
 	r.settling, r.drained = h.settling, h.drained
 	maps.Copy(r.health.results, h.results)
 	if h.announcer == r.Announcer {
-		r.announced, r.upToDate, r.spoken = h.announced, h.upToDate, h.spoken
+		r.announced, r.upToDate, r.spoken, r.said = h.announced, h.upToDate, h.spoken, h.said
 	}
 	*h = Handover{Succeeded: h.Succeeded} // if this Run ends for good, it leaves nothing
 }
@@ -52,7 +53,7 @@ func (r *runner) finish(ctx context.Context, end func()) {
 	}
 	end()
 	*h = Handover{
-		Succeeded: h.Succeeded, announcer: r.Announcer, announced: r.announced, upToDate: r.upToDate, spoken: r.spoken,
+		Succeeded: h.Succeeded, announcer: r.Announcer, announced: r.announced, upToDate: r.upToDate, spoken: r.spoken, said: r.said,
 		settling: r.settling, results: r.health.results, drained: r.drained,
 	}
 }

@@ -77,6 +77,7 @@ type runner struct {
 	announced []netip.Prefix // to be announced
 	upToDate  bool           // the Announcer has announced
 	spoken    bool           // the Announcer has been set at least once
+	said      []netip.Prefix // what it has been set to last
 	detached  bool
 	unchecked bool              // checks could not be set
 	drained   map[string]bool   // by VIP, and by VIP and backend

@@ -103,9 +103,13 @@ func (r *runner) settle() {
 	}
 }
 
-// mayAnnounce tells whether routers may send flows here. A machine that has just started first gets the flows of its peers.
+// mayAnnounce tells whether routers may send flows here. A machine that has just started, or whose data plane was attached again, first
+// gets the flows of its peers. Withdrawals do not wait for that.
 func (r *runner) mayAnnounce() bool {
-	return r.spoken || r.Peers == nil || r.Peers.Ready()
+	if r.Peers == nil || r.Peers.Ready() {
+		return true
+	}
+	return r.spoken && !slices.ContainsFunc(r.announced, func(p netip.Prefix) bool { return !slices.Contains(r.said, p) })
 }
 
 // announce announces the addresses to the routers. run tries again after an error.
@@ -119,6 +123,6 @@ func (r *runner) announce(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	r.upToDate, r.spoken = true, true
+	r.upToDate, r.spoken, r.said = true, true, r.announced
 	r.Log.Info("addresses to announce", "vips", fmt.Sprint(r.announced))
 }

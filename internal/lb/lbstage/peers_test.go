@@ -113,6 +113,22 @@ func TestReloadPeers(t *testing.T) {
 	p.reload(file(table(9484, bulk)), nil)
 	p.eventually("peers", "10.9.1.1:9484 asking", shown)
 	p.eventually("peers", "10.9.1.1:9484 incomplete", shown)
+
+	// The data plane is detached and attached again, as the process does it with detached = "attach": it lacks what was told meanwhile.
+	p.must(p.inst.DetachAll())
+	p.eventually("announced", "", p.announced)
+	_, err := p.inst.Restore()
+	p.must(err)
+	for _, u := range p.inst.Unattached() {
+		p.must(p.inst.AttachPort(u))
+	}
+	p.eventually("peers", "10.9.1.1:9484 asking", shown)
+	p.eventually("announced", "192.0.2.1/32 192.0.2.2/32", p.announced)
+	p.eventually("peers", "10.9.1.1:9484 incomplete", shown)
+	log := p.log.String()
+	if asked := strings.LastIndex(log, "not all peers"); asked < strings.LastIndex(log, "vips=[]") || strings.LastIndex(log, "vips=\"[192.0.2.1/32") < asked {
+		t.Error("addresses are announced before the peers were asked again")
+	}
 	p.stop(nil)
 	p.must(p.serving.Close())
 }

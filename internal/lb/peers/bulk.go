@@ -25,6 +25,7 @@ type bulkState struct {
 	state  string // as in peerstate.State
 	why    string
 	asking bool
+	again  bool // the data plane was attached anew since asking began
 }
 
 // againPause is the time between two attempts to ask a peer.
@@ -67,6 +68,10 @@ func (s *Service) ask() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.bulk.again { // turn asks for the flows that got into the former one, or into none
+		s.bulk = bulkState{state: peerstate.BulkAsking}
+		return
+	}
 	s.bulk = bulkState{state: peerstate.BulkDone}
 	if len(failed) == 0 {
 		s.o.Log.Info("all peers of the load balancer have told their flows", "flows", flows)
@@ -147,8 +152,11 @@ func (s *Service) askOnce(ctx context.Context, at netip.AddrPort) (flows int, er
 		}
 		flows += len(told)
 		s.mu.Lock()
-		s.install(told)
+		installed := s.install(told)
 		s.mu.Unlock()
+		if !installed {
+			return flows, errors.New("this machine has no flow table at the moment")
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ func (s *Service) serveBulk() {
 			return
 		}
 		if err != nil {
+			s.fail("connections of the load balancer's peers are not accepted", err)
 			time.Sleep(turn) // an error that stays must not take a CPU
 			continue
 		}

@@ -134,6 +134,25 @@ func TestUntold(t *testing.T) {
 	a.wait("the others are counted", func() bool { s := a.s.State(); return s.Deviating == 5 && s.Untold == 2 })
 }
 
+// TestResend starts a machine when the one whose flows these are is gone. Another one tells it all that it has heard, although the rate
+// does not allow that within one look at the flow table.
+func TestResend(t *testing.T) {
+	all := tier(t, 3)
+	a, b, late := all[0], all[1], all[2]
+	const flows = 400
+	for n := range flows {
+		a.put(flow(n), 1, lbplane.FlowOpen, 60*time.Second)
+	}
+	a.start(a.options(all))
+	o := b.options(all)
+	o.Rate = 50 // 105 at once
+	b.start(o)
+	b.wait("the flows are told", func() bool { return b.s.State().Held == flows })
+	a.end()
+	late.start(late.options(all))
+	late.wait("the flows are told again", func() bool { return late.s.State().Held == flows })
+}
+
 // TestRings wants machines to say that their seeds and their rings differ.
 func TestRings(t *testing.T) {
 	all := tier(t, 2)

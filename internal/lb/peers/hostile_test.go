@@ -4,14 +4,18 @@ package peers
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/peerstate"
+	"culvert/internal/testbed"
 )
 
 // impostor has a socket with the address of a machine that does not run.
@@ -111,6 +115,11 @@ func TestHostile(t *testing.T) {
 	}
 	answer(4711, 0, nonce)
 	a.wait("the peer is up", func() bool { return a.peer(peer.at).Up })
+	a.s.mu.Lock()
+	if a.s.peers[peer.at].asked.IsZero() {
+		t.Error("datagrams of another epoch make it ask again at once")
+	}
+	a.s.mu.Unlock()
 	count(peerstate.Replayed, func() { answer(4712, 0, nonce) }) // a nonce counts once
 	count(peerstate.Accepted, func() { peer.send(a, whole) })
 	if n, _, _ := a.find(flow(9)); n != 1 {
@@ -148,6 +157,29 @@ func TestHostile(t *testing.T) {
 	})
 	if n := a.datagrams(peer.at, peerstate.Accepted) - accepted; n > uint64(len(flood))*9/10 {
 		t.Errorf("of a flood of %d datagrams %d were taken", len(flood), n)
+	}
+}
+
+// TestComplaints sends what is wrong in ever other ways. Each kind is logged once a while.
+func TestComplaints(t *testing.T) {
+	var log testbed.Output
+	s := &Service{o: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}}
+	p := newPeer(netip.MustParseAddrPort("10.0.0.2:9482"), DefaultRate)
+	complain := func(want int) {
+		t.Helper()
+		for n := range 10 {
+			s.complain(p, peerstate.OtherVersion, fmt.Sprint("it has version ", n))
+			s.complain(p, peerstate.WrongMAC, "it was changed")
+		}
+		if got := strings.Count(log.String(), "level=WARN"); got != want {
+			t.Errorf("%d lines of the log, want %d", got, want)
+		}
+	}
+	complain(2)
+	p.logged[peerstate.OtherVersion] = p.logged[peerstate.OtherVersion].Add(-wrongFor - time.Second)
+	complain(3)
+	if p.datagrams[peerstate.OtherVersion] != 20 || p.wrong != "it was changed" {
+		t.Errorf("%v, %q", p.datagrams, p.wrong)
 	}
 }
 

@@ -3,24 +3,31 @@
 package peers
 
 import (
+	"time"
+
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/peerstate"
 )
 
-// install puts flows that a peer has told into the flow table, as far as they are not there.
-func (s *Service) install(flows []toldFlow) {
-	if len(flows) == 0 || s.x == nil || s.names == nil {
-		return // the peer tells them again
+// install puts flows that a peer has told into the flow table, as far as they are not there. It returns false if there is no flow table
+// now.
+func (s *Service) install(flows []toldFlow) bool {
+	if len(flows) == 0 {
+		return true
+	}
+	if s.x == nil || s.names == nil {
+		return false
 	}
 	open, err := s.x.Follow()
 	if s.open = open; err != nil || !open {
-		return // turn says so
+		return false // turn says so
 	}
 	for n := range flows {
 		result, err := s.installOne(&flows[n])
 		s.failing("flows of peers do not get into the flow table", err)
 		s.counts.flows[result]++
 	}
+	return true
 }
 
 func (s *Service) installOne(f *toldFlow) (result string, err error) {
@@ -35,11 +42,11 @@ func (s *Service) installOne(f *toldFlow) (result string, err error) {
 	case s.names.backends[id].lost:
 		return peerstate.BackendDown, nil
 	}
-	time, ok := s.x.At(f.state, f.idle)
+	at, ok := s.x.At(f.state, f.idle)
 	if !ok {
 		return peerstate.Expired, nil
 	}
-	k, as := lbplane.NewFlowKey(vip, f.client, f.port), lbplane.Held{Backend: id, Time: time}
+	k, as := lbplane.NewFlowKey(vip, f.client, f.port), lbplane.Held{Backend: id, Time: at}
 	was, there := s.x.Find(k)
 	if !there {
 		if len(s.held) >= s.limit() {
@@ -48,7 +55,7 @@ func (s *Service) installOne(f *toldFlow) (result string, err error) {
 		return s.put(k, as, nil, peerstate.Installed)
 	}
 	before, told := s.held[k]
-	told = told && before == was
+	told = told && before.Held == was
 	switch {
 	case s.x.Expired(was.Time):
 		return s.put(k, as, &was, peerstate.Installed)
@@ -77,8 +84,8 @@ func (s *Service) put(k lbplane.FlowKey, as lbplane.Held, was *lbplane.Held, don
 	case result == lbplane.PutKept:
 		return peerstate.Conflict, nil // a packet came meanwhile
 	}
-	if _, held := s.held[k]; held || len(s.held) < s.limit() {
-		s.held[k] = as
+	if _, known := s.held[k]; known || len(s.held) < s.limit() {
+		s.held[k] = held{as, time.Now()}
 	}
 	return done, nil
 }

@@ -51,10 +51,10 @@ func newNames(s *lb.State, p *lbplane.Plane) (*names, error) {
 			if err != nil {
 				return nil, err
 			}
-			down := !in.Used || in.ID != b.ID || in.Down
-			n.backends[b.ID] = backend{b.Addr, in.Down && v.OnFailure == lb.FailMove}
+			known := in.Used && in.ID == b.ID
+			n.backends[b.ID] = backend{b.Addr, known && in.Down && v.OnFailure == lb.FailMove}
 			n.ids[backendKey{v.Number, b.Addr}] = b.ID
-			if b.Share() > 0 && !down && in.Hop.Port != 0 {
+			if b.Share() > 0 && known && !in.Down && in.Hop.Port != 0 {
 				fmt.Fprintf(rings, " %s %d\n", b.Addr, b.Share())
 			}
 		}

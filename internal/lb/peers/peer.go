@@ -19,7 +19,7 @@ const (
 	askWithin = 5 * time.Second
 	// differWithin is how long rings may differ. Changes reach machines one after the other.
 	differWithin = 10 * time.Second
-	// wrongFor is how long it is said what was wrong with a datagram.
+	// wrongFor is how long it is said what was wrong with a datagram, and the shortest time between two lines of the log about that.
 	wrongFor = time.Minute
 )
 
@@ -30,7 +30,8 @@ type peer struct {
 	known  bool // the epoch is confirmed
 	epoch  uint64
 	window window
-	nonce  [nonceSize]byte // of the last question for its epoch
+	asking bool            // an answer to the last question for its epoch counts
+	nonce  [nonceSize]byte // of that question
 	asked  time.Time
 
 	up          bool
@@ -43,8 +44,9 @@ type peer struct {
 	datagrams map[string]uint64
 	wrong     string
 	wrongAt   time.Time
-	mayTell   bucket // flows
-	maySend   bucket // datagrams
+	logged    map[string]time.Time // when what is wrong was logged last, by result
+	mayTell   bucket               // flows
+	maySend   bucket               // datagrams
 	mayAsk    bucket
 }
 
@@ -70,7 +72,7 @@ func (b *bucket) take(n float64, now time.Time) bool {
 }
 
 func newPeer(at netip.AddrPort, rate int) *peer {
-	p := &peer{at: at, since: time.Now(), datagrams: make(map[string]uint64)}
+	p := &peer{at: at, since: time.Now(), datagrams: make(map[string]uint64), logged: make(map[string]time.Time)}
 	for _, result := range peerstate.Datagrams {
 		p.datagrams[result] = 0
 	}
@@ -83,13 +85,15 @@ func newPeer(at netip.AddrPort, rate int) *peer {
 	return p
 }
 
-// complain counts a datagram that was not taken, and remembers why.
+// complain counts a datagram that was not taken, and remembers why. Whoever can forge an address may not fill the log.
 func (s *Service) complain(p *peer, result, why string) {
 	p.datagrams[result]++
-	if p.wrong != why {
+	now := time.Now()
+	if now.Sub(p.logged[result]) > wrongFor {
+		p.logged[result] = now
 		s.o.Log.Warn("a datagram in the name of a peer of the load balancer was not taken", "peer", p.at, "why", why)
 	}
-	p.wrong, p.wrongAt = why, time.Now()
+	p.wrong, p.wrongAt = why, now
 }
 
 // hear notes that a peer is there.

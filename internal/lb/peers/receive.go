@@ -26,6 +26,7 @@ func (s *Service) receive() {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			continue
 		case err != nil:
+			s.fail("datagrams of the load balancer's peers are not received", err)
 			time.Sleep(turn) // an error that stays must not take a CPU
 			continue
 		}
@@ -74,9 +75,9 @@ func (s *Service) takeKind(p *peer, h *header, body []byte, now time.Time) {
 		}
 		return
 	case kindAnswer:
-		if len(body) == nonceSize && [nonceSize]byte(body) == p.nonce && now.Sub(p.asked) < askWithin {
+		if p.asking && len(body) == nonceSize && [nonceSize]byte(body) == p.nonce && now.Sub(p.asked) < askWithin {
 			p.known, p.epoch, p.window = true, h.epoch, startWindow(h.seq)
-			p.nonce, p.asked = [nonceSize]byte{}, time.Time{}
+			p.asking = false
 			s.hear(p, h, now)
 			return
 		}
@@ -93,7 +94,7 @@ func (s *Service) takeFlows(p *peer, h *header, body []byte, now time.Time) {
 		p.datagrams[peerstate.Unconfirmed]++
 		if now.Sub(p.asked) >= askPeriod {
 			_, _ = rand.Read(p.nonce[:]) // it never fails (crypto/rand)
-			p.asked = now
+			p.asking, p.asked = true, now
 			s.write(s.seal.seal(append(s.header(kindAsk), p.nonce[:]...)), p.at)
 		}
 		return

@@ -3,6 +3,7 @@
 package peers
 
 import (
+	"slices"
 	"time"
 
 	"culvert/internal/lb/lbplane"
@@ -25,8 +26,8 @@ const (
 type scans struct {
 	changed bool // rings have changed since
 	due     time.Time
-	resend  bool      // the next scan tells all flows, those of peers too
-	resent  time.Time // when that was done last
+	resend  bool      // the next scan begins to tell all flows, those of peers too
+	resent  time.Time // when that was begun last: what was told before is told again
 	round   uint32
 }
 
@@ -35,6 +36,12 @@ type told struct {
 	lbplane.Held
 	at    time.Time
 	round uint32 // the last scan that has found the flow
+}
+
+// held is a flow that a peer has told.
+type held struct {
+	lbplane.Held
+	at time.Time // when the peers were told last, by whichever of them
 }
 
 // scanWhenDue looks for flows to tell if rings have changed, or if it is time.
@@ -62,23 +69,27 @@ func (s *Service) scanWhenDue(now time.Time) error {
 	return nil
 }
 
-// scan fills the queue with the flows that are to be told: new ones first, and then those that are told again. What of an earlier
-// queue is left is dropped: the flows are found again.
+// scan fills the queue with the flows that are to be told: new ones first, and then those that are told again, by the time when they
+// were told. What of an earlier queue is left is dropped: the flows are found again.
 func (s *Service) scan(now time.Time) {
 	s.sweep()
-	resend := s.scans.resend && now.Sub(s.scans.resent) >= resendPeriod
-	if resend {
+	if s.scans.resend && now.Sub(s.scans.resent) >= resendPeriod {
 		s.scans.resend, s.scans.resent = false, now
 	}
 	s.scans.round++
-	var fresh, again []item
+	type earlier struct {
+		item
+		at time.Time
+	}
+	var fresh []item
+	var again []earlier
 	limit := s.limit()
 	s.counts.deviating, s.counts.untold = 0, 0
 	s.x.Deviating(func(k lbplane.FlowKey, h lbplane.Held) {
 		if len(s.held) > 0 {
-			if was, ok := s.held[k]; ok && was == h {
-				if resend && len(again) < limit {
-					again = append(again, item{k, h})
+			if was, ok := s.held[k]; ok && was.Held == h {
+				if was.at.Before(s.scans.resent) {
+					again = append(again, earlier{item{k, h}, was.at})
 				}
 				return
 			}
@@ -90,8 +101,8 @@ func (s *Service) scan(now time.Time) {
 			s.counts.untold++ // it is found again once others have ended
 		case !ok || t.Backend != h.Backend || t.Time.State() != h.Time.State():
 			fresh = append(fresh, item{k, h})
-		case resend || now.Sub(t.at) >= retellPeriod:
-			again = append(again, item{k, h})
+		case t.at.Before(s.scans.resent) || now.Sub(t.at) >= retellPeriod:
+			again = append(again, earlier{item{k, h}, t.at})
 		}
 		if ok {
 			t.round = s.scans.round
@@ -99,7 +110,11 @@ func (s *Service) scan(now time.Time) {
 		}
 	})
 	fresh = append(fresh, s.forget()...)
-	s.queue = append(fresh, again...)
+	slices.SortStableFunc(again, func(a, b earlier) int { return a.at.Compare(b.at) })
+	for _, e := range again {
+		fresh = append(fresh, e.item)
+	}
+	s.queue = fresh
 }
 
 // forget forgets the flows that were told and are not found any more. It returns those that have the backend of the ring again, but
@@ -120,7 +135,7 @@ func (s *Service) forget() (moved []item) {
 // sweep forgets the flows of peers that have timed out, or that have had packets here: they are this machine's own.
 func (s *Service) sweep() {
 	for k, was := range s.held {
-		if h, ok := s.x.Find(k); !ok || h != was || s.x.Expired(h.Time) {
+		if h, ok := s.x.Find(k); !ok || h != was.Held || s.x.Expired(h.Time) {
 			delete(s.held, k)
 		}
 	}

@@ -3,8 +3,11 @@
 package peers
 
 import (
+	"errors"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // send tells as many flows of the queue as the rate allows, or none, to say that this machine is there.
@@ -23,6 +26,11 @@ func (s *Service) send(now time.Time) {
 	s.queue = s.queue[n:]
 	s.rate.left -= float64(n)
 	for _, i := range items {
+		if h, ok := s.held[i.key]; ok && h.Held == i.held {
+			h.at = now
+			s.held[i.key] = h
+			continue
+		}
 		t := s.told[i.key]
 		t.Held, t.at = i.held, now
 		if t.round == 0 {
@@ -59,8 +67,21 @@ func (s *Service) header(kind uint8) []byte {
 
 // write sends a datagram. It does not wait: a socket without room loses it.
 func (s *Service) write(b []byte, to netip.AddrPort) {
-	_ = s.sockets.udp.SetWriteDeadline(time.Now().Add(time.Millisecond))
-	if _, err := s.sockets.udp.WriteToUDPAddrPort(b, to); err != nil {
+	raw, err := s.sockets.udp.SyscallConn()
+	if err == nil {
+		err = errors.Join(raw.Write(func(fd uintptr) bool {
+			err = unix.Sendto(int(fd), b, unix.MSG_DONTWAIT, sockaddr(to))
+			return true
+		}), err)
+	}
+	if err != nil {
 		s.counts.sendErrors++
 	}
+}
+
+func sockaddr(at netip.AddrPort) unix.Sockaddr {
+	if at.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
 }

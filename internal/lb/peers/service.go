@@ -25,6 +25,8 @@ type Service struct {
 	running sync.WaitGroup
 
 	mu     sync.Mutex // of the fields below
+	inst   *datapath.Instance
+	plane  *uint64 // the ID of the data plane whose flows are exchanged, nil until it is known
 	x      *lbplane.Exchange
 	open   bool // x has a flow table
 	state  *lb.State
@@ -32,7 +34,7 @@ type Service struct {
 	seal   *codec
 	peers  map[netip.AddrPort]*peer
 	told   map[lbplane.FlowKey]told
-	held   map[lbplane.FlowKey]lbplane.Held // flows that are as peers have told, without packets here since
+	held   map[lbplane.FlowKey]held // flows that are as peers have told, without packets here since
 	queue  []item
 	seq    uint64 // of the last datagram with flows
 	sent   time.Time
@@ -59,7 +61,7 @@ type item struct {
 func Start(o Options, sockets *Sockets, ready bool) *Service {
 	s := &Service{
 		o: o, sockets: sockets, changed: make(chan struct{}, 1), done: make(chan struct{}), seal: newCodec(o.Key[:]),
-		peers: make(map[netip.AddrPort]*peer), told: make(map[lbplane.FlowKey]told), held: make(map[lbplane.FlowKey]lbplane.Held),
+		peers: make(map[netip.AddrPort]*peer), told: make(map[lbplane.FlowKey]told), held: make(map[lbplane.FlowKey]held),
 		rate: newBucket(float64(o.Rate), float64(o.Rate)/10+100), failed: make(map[string]string),
 		counts: counts{flows: make(map[string]uint64)},
 	}
@@ -102,7 +104,7 @@ func (s *Service) Attach(i *datapath.Instance) {
 	if s.x != nil {
 		s.x.Close()
 	}
-	s.x, s.open, s.names, s.state = lbplane.NewExchange(i), false, nil, nil
+	s.inst, s.x, s.open, s.names, s.state = i, lbplane.NewExchange(i), false, nil, nil
 }
 
 // Follow takes over a state that the data plane follows now: other rings, backends or VIPs. It does not wait.
@@ -120,7 +122,26 @@ func (s *Service) Follow(state lb.State) {
 func (s *Service) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.notePlane()
 	return s.bulk.state != peerstate.BulkAsking
+}
+
+// notePlane has the peers be asked again if the data plane was detached and attached again: what they have told meanwhile is missing.
+func (s *Service) notePlane() {
+	if s.inst == nil {
+		return
+	}
+	id := s.inst.ID()
+	switch {
+	case id == 0 && !s.inst.Temporary(): // it is detached
+	case s.plane == nil:
+		s.plane = &id
+	case *s.plane != id:
+		s.plane = &id
+		if s.o.Bulk != nil && len(s.o.Peers) > 0 {
+			s.bulk.state, s.bulk.why, s.bulk.again = peerstate.BulkAsking, "", s.bulk.asking
+		}
+	}
 }
 
 // turn is the time between two turns of run.
@@ -147,6 +168,7 @@ func (s *Service) turn(now time.Time) {
 	if s.x == nil || s.state == nil {
 		return
 	}
+	s.notePlane()
 	var err error
 	if s.open, err = s.x.Follow(); err == nil && s.open {
 		err = s.scanWhenDue(now)
@@ -175,6 +197,13 @@ func (s *Service) failing(what string, err error) {
 	}
 }
 
+// fail is failing for a caller without the lock.
+func (s *Service) fail(what string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing(what, err)
+}
+
 // Stop ends the exchange and returns the sockets.
 func (s *Service) Stop() *Sockets {
 	close(s.done)
@@ -184,7 +213,7 @@ func (s *Service) Stop() *Sockets {
 	defer s.mu.Unlock()
 	if s.x != nil {
 		s.x.Close()
-		s.x = nil
+		s.x, s.open = nil, false
 	}
 	return s.sockets
 }
