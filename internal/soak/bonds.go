@@ -34,7 +34,7 @@ type bonds struct {
 	lines []string
 }
 
-// bondRuns is how often one guest repeats the test. Guests end after half an hour, and a busy machine takes ten minutes for each time.
+// bondRuns is how often one guest repeats the test. Guests end after an hour, and a busy machine takes ten minutes for each time.
 const bondRuns = 1
 
 // run has a guest after the other until ctx ends.

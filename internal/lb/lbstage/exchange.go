@@ -6,10 +6,8 @@ import (
 	"log/slog"
 	"reflect"
 	"sync"
-	"time"
 
 	"culvert/internal/datapath"
-	"culvert/internal/host/runstate"
 	"culvert/internal/lb/peers"
 	"culvert/internal/lb/peerstate"
 )
@@ -18,7 +16,7 @@ import (
 type exchange struct {
 	mu      sync.Mutex
 	service *peers.Service // nil if no flows are exchanged
-	publish *peersPublisher
+	publish *publisher
 }
 
 // openSockets opens the sockets for the peers, unless the service has them already.
@@ -65,7 +63,7 @@ func (e *exchange) begin(o *peers.Options, sockets *peers.Sockets, inst *datapat
 	}
 	e.service.Attach(inst)
 	if e.publish == nil {
-		e.publish = publishPeers(e.state, log)
+		e.publish = newPublisher(peerstate.Kind, "the exchange with peers", e.state, inst, log)
 	}
 	e.publish.follow(inst)
 	return e.service, nil
@@ -107,75 +105,12 @@ func (e *exchange) stop() {
 	}
 }
 
-// state returns the state of the exchange, nil without one.
-func (e *exchange) state() *peerstate.State {
+// state returns the state of the exchange, false without one.
+func (e *exchange) state() (*peerstate.State, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.service == nil {
-		return nil
+		return nil, false
 	}
-	return e.service.State()
-}
-
-// peersPublisher stores the state of the exchange, for commands and metrics, until end is called.
-type peersPublisher struct {
-	end func()
-
-	mu   sync.Mutex
-	inst *datapath.Instance
-}
-
-// follow publishes for a newer instance of the same data plane.
-func (p *peersPublisher) follow(inst *datapath.Instance) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.inst = inst
-}
-
-func (p *peersPublisher) instance() *datapath.Instance {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.inst
-}
-
-func publishPeers(state func() *peerstate.State, log *slog.Logger) *peersPublisher {
-	stop, done := make(chan struct{}), make(chan struct{})
-	p := &peersPublisher{end: func() { close(stop); <-done }}
-	go func() {
-		defer close(done)
-		var writer *runstate.Writer
-		defer func() {
-			if writer != nil {
-				writer.Close()
-			}
-		}()
-		ticker := time.NewTicker(publishPeriod)
-		defer ticker.Stop()
-		var last *peerstate.State
-		var plane uint64 // the ID that last was written for
-		failed := false
-		for {
-			if inst := p.instance(); inst != nil {
-				if writer == nil {
-					writer = runstate.NewWriter(peerstate.Kind, inst.NetNS(), inst.Name())
-				}
-				id, now := inst.ID(), state()
-				if id != 0 && now != nil && (id != plane || !reflect.DeepEqual(now, last)) {
-					err := writer.Write(id, now)
-					if err != nil && !failed {
-						log.Warn("the state of the exchange with peers cannot be published for 'culvert lb show'", "err", err)
-					}
-					if failed = err != nil; !failed {
-						last, plane = now, id
-					}
-				}
-			}
-			select {
-			case <-stop:
-				return
-			case <-ticker.C:
-			}
-		}
-	}()
-	return p
+	return e.service.State(), true
 }

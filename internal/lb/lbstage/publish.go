@@ -31,8 +31,8 @@ func (p *publisher) follow(inst *datapath.Instance) {
 	p.inst = inst
 }
 
-// newPublisher publishes what now returns as state of a kind. what names it in the log.
-func newPublisher[T any](kind, what string, now func() []T, inst *datapath.Instance, log *slog.Logger) *publisher {
+// newPublisher publishes what now returns as state of a kind, as long as it returns true. what names it in the log.
+func newPublisher[T any](kind, what string, now func() (T, bool), inst *datapath.Instance, log *slog.Logger) *publisher {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	p := &publisher{inst: inst, end: func() { cancel(); <-done }}
@@ -42,15 +42,15 @@ func newPublisher[T any](kind, what string, now func() []T, inst *datapath.Insta
 		defer writer.Close()
 		ticker := time.NewTicker(publishPeriod)
 		defer ticker.Stop()
-		var last []T
+		var last T
 		var plane uint64 // the ID that last was written for; it changes when the data plane is detached and attached again
 		var failed bool
 		for {
 			p.mu.Lock()
 			id := p.inst.ID()
 			p.mu.Unlock()
-			state := now()
-			if id != 0 && (id != plane || !reflect.DeepEqual(state, last)) {
+			state, ok := now()
+			if ok && id != 0 && (id != plane || !reflect.DeepEqual(state, last)) {
 				err := writer.Write(id, state)
 				if err != nil && !failed {
 					log.Warn("the state of "+what+" cannot be published for 'culvert lb show'", "err", err)

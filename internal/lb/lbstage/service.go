@@ -166,23 +166,23 @@ func (s *service) end() (err error) {
 	return err
 }
 
-// sessions returns the state of the BGP sessions, nil without any.
-func (s *service) sessions() []bgpstate.Session {
+// sessions returns the state of the BGP sessions, nil without any. It always returns true.
+func (s *service) sessions() ([]bgpstate.Session, bool) {
 	s.mu.Lock()
 	speaker := s.speaker
 	s.mu.Unlock()
 	if speaker == nil {
-		return nil
+		return nil, true
 	}
-	return sessions(speaker)
+	return sessions(speaker), true
 }
 
-// sources returns the state of the sources, none without any.
-func (s *service) sources() []sourcestate.Source {
+// sources returns the state of the sources, none without any. It always returns true.
+func (s *service) sources() ([]sourcestate.Source, bool) {
 	s.mu.Lock()
 	fed := s.feeds
 	s.mu.Unlock()
-	return fed.states()
+	return fed.states(), true
 }
 
 // publish stores the states of sessions and sources for an instance, also if there are none: so readers need not take them for unknown.
