@@ -73,6 +73,7 @@ test-long: deps build peers ## run all Go tests under the race detector, labs wi
 	CULVERT_TEST_RELOADS=1000 $(GO) test -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 6h -v -run 'TestReloadAllStages$$' ./internal/e2e
 	CULVERT_TEST_CONNECTIONS=10000 $(GO) test -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 2h -v -run 'TestLBPeers$$' ./internal/e2e
 	$(GO) test -tags long -count=1 -timeout 1h -v ./internal/cluster/agent
+	$(GO) test -tags long -exec "$(CURDIR)/scripts/as-root-apart.sh" -count=1 -timeout 1h -v -run 'TestFleetLong$$' ./internal/lab
 	@$(MAKE) test-web
 	@$(MAKE) test-deb
 

@@ -14,21 +14,16 @@ import (
 	"time"
 )
 
-// TestFleet walks through docs/fleet.md: a canary that fails and goes back, an urgent drop, a member and the leader of etcd killed, etcd
-// gone, and a node that was away during ten changes.
+// TestFleet walks through docs/fleet.md as far as that takes no minutes (TestFleetLong does): a canary that fails and goes back, an
+// urgent drop, a member of etcd killed, and all of them.
 func TestFleet(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := up(t, "fleet", Options{Name: testName(t, "fleet"), Culvert: filepath.Join(root, "bin", "culvert"), Out: t.Output()})
-	f := &fleetWalk{t, l}
-	f.wantRevision(1, "f1", "f2", "lb1", "lb2", "lb3")
-	t.Run("canary", func(*testing.T) { f.canary() })
-	t.Run("urgent", func(*testing.T) { f.urgent() })
-	t.Run("members", func(*testing.T) { f.members() })
-	t.Run("away", func(*testing.T) { f.away() })
-	t.Run("revoked", func(*testing.T) { f.revoked() })
+	f := newFleetWalk(t)
+	l := f.l
+	f.part("canary", f.canary)
+	f.part("urgent", f.urgent)
+	f.part("member", func() { f.without("e1") })
+	f.part("etcd", func() { f.withoutEtcd(20, 0) })
+	f.part("revoked", f.revoked)
 	var all strings.Builder
 	if err := l.WriteSummary(&all); err != nil || !strings.Contains(all.String(), "culvert fleet status") {
 		t.Errorf("%v, %s", err, &all)
@@ -39,14 +34,39 @@ func TestFleet(t *testing.T) {
 	wantNothingLeft(t, l.Name)
 }
 
+// fleetWalk is a lab of the topology fleet. t is the test of the part that runs.
 type fleetWalk struct {
 	t *testing.T
 	l *Lab
 }
 
+func newFleetWalk(t *testing.T) *fleetWalk {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := up(t, "fleet", Options{Name: testName(t, "fleet"), Culvert: filepath.Join(root, "bin", "culvert"), Out: t.Output()})
+	f := &fleetWalk{t, l}
+	f.wantRevision(1, "f1", "f2", "lb1", "lb2", "lb3")
+	return f
+}
+
+// part runs a part of the walk as a test of its own.
+func (f *fleetWalk) part(name string, walk func()) {
+	whole := f.t
+	defer func() { f.t = whole }()
+	whole.Run(name, func(t *testing.T) {
+		f.t = t
+		walk()
+	})
+}
+
 // canary brings a health check to the balancers that no web server passes: the first one goes back, the others never run it.
 func (f *fleetWalk) canary() {
-	out, err := f.apply("lb", func(s string) string { return strings.ReplaceAll(s, "/health", "/nowhere") }, "--wait", "1m")
+	out, err := f.apply("lb", func(s string) string {
+		return strings.ReplaceAll(s, `"/health"`, "\"/nowhere\"\ninterval = \"500ms\"\nfall = 1")
+	}, "--wait", "10s")
 	if err == nil || !strings.Contains(out, "goes back to 1") || strings.Contains(out, "step 2") {
 		f.t.Errorf("the canary: %v\n%s", err, out)
 	}
@@ -83,35 +103,30 @@ func (f *fleetWalk) urgent() {
 	eventually(f.t, "a VIP answers again", ping)
 }
 
-// members kills each member of etcd in turn, so also the leader, and the fleet changes meanwhile. Then it kills all: the services go on,
-// and the fleet changes again when members are back.
-func (f *fleetWalk) members() {
-	for _, ns := range numbered("e", fleetMembers) {
-		f.kill(ns)
-		// What the leader was asked in its last second is lost, and whoever asked hears so after some seconds.
-		eventually(f.t, "etcd has a leader without "+ns, func() bool {
-			_, err := f.l.Run(f.t.Context(), "ops", f.l.Culvert, "cluster", "list", "--dir", f.l.Fleet.Cluster)
-			return err == nil
-		})
-		if out, err := f.apply("filter", func(s string) string { return s + "# without " + ns + "\n" }, "--wait", "1s"); err != nil {
-			f.t.Errorf("without %s: %v\n%s", ns, err, out)
-		}
-		f.startMember(ns)
+// without kills a member of etcd, changes the configuration, and starts the member again.
+func (f *fleetWalk) without(ns string) {
+	f.kill(ns)
+	if out, err := f.apply("filter", func(s string) string { return s + "# without " + ns + "\n" }, "--wait", "1s"); err != nil {
+		f.t.Errorf("without %s: %v\n%s", ns, err, out)
 	}
+	f.startMember(ns)
+}
+
+// withoutEtcd kills all members of etcd and asks for a page so many times: the services go on, and the fleet changes again when members are
+// back.
+func (f *fleetWalk) withoutEtcd(requests int, apart time.Duration) {
 	for _, ns := range numbered("e", fleetMembers) {
 		f.kill(ns)
 	}
 	if _, err := f.l.RunFleet(f.t.Context(), "filter", "add", "drop", "udp"); err == nil {
 		f.t.Error("a change without etcd")
 	}
-	eventually(f.t, "nodes say that etcd is gone", func() bool {
-		out, err := f.l.Run(f.t.Context(), "lb1", f.l.Culvert, "status")
-		return err == nil && strings.Contains(string(out), "etcd NOT REACHED")
-	})
-	for range 20 {
+	eventually(f.t, "nodes say that etcd is gone", func() bool { return f.etcdGone("lb1") })
+	for n := range requests {
 		if out, err := f.l.Run(f.t.Context(), "client", "curl", "-sS", "-m", "20", lbURL(lbVIP4)); err != nil {
-			f.t.Fatalf("without etcd: %v: %s", err, out)
+			f.t.Fatalf("without etcd, request %d: %v: %s", n, err, out)
 		}
+		time.Sleep(apart)
 	}
 	for _, ns := range numbered("e", fleetMembers) {
 		if err := f.l.StartMember(ns); err != nil {
@@ -122,6 +137,12 @@ func (f *fleetWalk) members() {
 		_, err := f.l.RunFleet(f.t.Context(), "status")
 		return err == nil && len(f.status()) == fleetFilters+fleetBalancers
 	})
+}
+
+// etcdGone tells whether a node says that etcd does not answer it.
+func (f *fleetWalk) etcdGone(ns string) bool {
+	out, err := f.l.Run(f.t.Context(), ns, f.l.Culvert, "status")
+	return err == nil && strings.Contains(string(out), "etcd NOT REACHED")
 }
 
 // away stops a balancer, changes the configuration ten times, and starts it again.
@@ -144,16 +165,28 @@ func (f *fleetWalk) away() {
 		f.t.Fatal(err)
 	}
 	f.wantRevision(last, "lb1", "lb2", "lb3")
+	f.allAnnounce()
+}
+
+// allAnnounce waits until all balancers announce the VIP.
+func (f *fleetWalk) allAnnounce() {
+	f.t.Helper()
+	eventually(f.t, "all balancers announce the VIP", func() bool {
+		n, err := f.l.NextHops("router", lbVIP4)
+		return err == nil && n == fleetBalancers
+	})
 }
 
 // revoked ends the certificate of a node, which goes on with what it runs, and is seen no more.
 func (f *fleetWalk) revoked() {
+	f.allAnnounce()
 	if out, err := f.l.Run(f.t.Context(), "ops", f.l.Culvert, "cluster", "revoke", "lb3", "--dir", f.l.Fleet.Cluster); err != nil {
 		f.t.Fatalf("%v: %s", err, out)
 	}
 	eventually(f.t, "lb3 is not seen any more", func() bool {
 		return !slices.ContainsFunc(f.status(), func(n fleetNodeState) bool { return n.Node == "lb3" })
 	})
+	eventually(f.t, "lb3 says that etcd does not answer it", func() bool { return f.etcdGone("lb3") })
 	if n, err := f.l.NextHops("router", lbVIP4); err != nil || n != fleetBalancers {
 		f.t.Errorf("%d balancers announce the VIP, %v: a node goes on when its certificate was revoked", n, err)
 	}
