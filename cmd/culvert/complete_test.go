@@ -16,7 +16,7 @@ func TestCompletion(t *testing.T) {
 		"bench run scion3 --rows ":         "culvert culvert+reference reference :4",
 		"bench run veth --cpus ":           "1 2 :4",
 		"bench run scion3 --rows culvert,": "culvert,culvert+reference culvert,reference :4",
-		"lab up ":                          "all bgp filter lb scion3 veth :4",
+		"lab up ":                          "all bgp filter fleet lb scion3 veth :4",
 		"lab up --name ":                   ":4",
 		"lab exec no-such-lab as1 ":        ":0",
 		"gen scion --topology ":            "json :8",
