@@ -10,6 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// commLen is how many bytes of a name a task has room for (TASK_COMM_LEN without its end).
+const commLen = 15
+
 // CPUMapThread is the kernel thread that takes packets from the queue of a CPU in a CPUMAP. The kernel names it by both.
 func CPUMapThread(m *ebpf.Map, cpu int) (pid int, err error) {
 	info, err := m.Info()
@@ -28,9 +31,10 @@ func SoftirqThread(cpu int) (pid int, err error) {
 	return kernelThread(fmt.Sprintf("ksoftirqd/%d", cpu))
 }
 
-// kernelThread is the only kernel thread of that name.
+// kernelThread is the only kernel thread of that name. Some kernels show no more of a name than comm has room for.
 func kernelThread(name string) (pid int, err error) {
-	pids, err := processesNamed(func(comm string) bool { return comm == name+"\n" })
+	short := name[:min(len(name), commLen)]
+	pids, err := processesNamed(func(comm string) bool { return comm == name+"\n" || comm == short+"\n" })
 	if err == nil && len(pids) != 1 {
 		err = fmt.Errorf("%d kernel threads are named %s, want one", len(pids), name)
 	}
