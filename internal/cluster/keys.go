@@ -19,7 +19,7 @@
 //	set/HASH                       SetManifest: the chunks of a set, named by the SHA-256 of the manifest
 //	chunk/HASH                     entries of sets, deflated (RFC 1951), named by the SHA-256 of what they inflate to
 //	backends/LIST/...              backends of a list, for [[lb.vip.source]] of kind etcd with that prefix
-//	ask/ID                         Ask: a question to nodes, under a short lease
+//	ask/KIND/ID                    Ask: a question to nodes, under a short lease; a reader may write those of kind where alone
 //	answer/NODE/ID                 Answer of a node, under a short lease of the node
 //
 // REV is a number with 16 digits. A revision never changes after its key revision/REV was written.
@@ -84,8 +84,11 @@ func (k Keys) Known() string { return k.prefix + "known" }
 // Asks is in front of the questions to nodes.
 func (k Keys) Asks() string { return k.prefix + "ask/" }
 
+// AsksOf is in front of the questions of a kind, one of Ask*: certificates may write some kinds and not others.
+func (k Keys) AsksOf(kind string) string { return k.Asks() + kind + "/" }
+
 // Ask is the key of a question.
-func (k Keys) Ask(id string) string { return k.Asks() + id }
+func (k Keys) Ask(kind, id string) string { return k.AsksOf(kind) + id }
 
 // Answers is in front of all answers.
 func (k Keys) Answers() string { return k.prefix + "answer/" }

@@ -140,6 +140,8 @@ func TestRefusedBefore(t *testing.T) {
 		{"a rule that does not compile", []Change{all("[[filter.rule]]\nname = \"a\"\naction = \"drop\"\nexpression = \"tcp prot 80\"\n")}, "1 error", "all.toml:4:"},
 		{"a VIP of no protocol", []Change{all("[[lb.vip]]\naddress = \"192.0.2.1:80\"\n")}, "1 error", "protocol is missing"},
 		{"a secret", []Change{all("[lb]\nseed = \"s3cret\"\n")}, "1 error", "all.toml:2:8: lb.seed is a secret"},
+		{"a password", []Change{all("[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65001\npassword = \"s3cret\"\n")}, "1 error",
+			"all.toml:4:12: neighbor 10.0.0.9: password in a document of the cluster"},
 		{"wrong for some", []Change{all("log_level = \"info\"\n"), role("lb", "log_level = \"warn\"\n")}, "wrong for lb1, and right for 1 others",
 			"lb.toml:1:13: log_level is set at all.toml:1:13 already"},
 		{"a role that nobody has", []Change{role("edge", "[filter]\n")}, "no node that is there has the role edge: they have filter, lb; --force", ""},
@@ -159,6 +161,10 @@ func TestRefusedBefore(t *testing.T) {
 	// What the file of a node may have is no error.
 	if err := b.apply(all("[lb.bgp]\nrouter_id = \"10.0.0.1\"\n[[filter.rule]]\nname = \"a\"\naction = \"drop\"\nsrc = \"@known\"\n")); err != nil {
 		t.Errorf("%v\n%s", err, b.out)
+	}
+	// As a question, these would be more than etcd takes at once.
+	if err := b.apply(all("#" + strings.Repeat(`"`, 800_000) + "\n")); err != nil || !strings.Contains(b.out.String(), "not checked by nodes before it is written") {
+		t.Errorf("many documents: %v\n%s", err, b.out)
 	}
 }
 

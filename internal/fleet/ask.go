@@ -5,6 +5,7 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -52,7 +53,7 @@ func (f *Fleet) ask(ctx context.Context, q cluster.Ask, within time.Duration) (*
 			return err
 		}
 		lease = g.ID
-		r, err := f.etcd.Put(ctx, f.keys.Ask(q.ID), string(text), clientv3.WithLease(lease))
+		r, err := f.etcd.Put(ctx, f.keys.Ask(q.Kind, q.ID), string(text), clientv3.WithLease(lease))
 		if err == nil {
 			at = r.Header.Revision
 		}
@@ -68,8 +69,12 @@ func (f *Fleet) ask(ctx context.Context, q cluster.Ask, within time.Duration) (*
 	for len(waiting) > 0 {
 		select {
 		case r, ok := <-watch:
-			if !ok || r.Err() != nil {
-				return nil, fmt.Errorf("asking nodes: the answers cannot be read: %w", plain(r.Err()))
+			err := r.Err()
+			if err == nil && !ok {
+				err = errors.New("the watch has ended")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("asking nodes: the answers cannot be read: %w", plain(err))
 			}
 			for _, e := range r.Events {
 				node, id, _ := strings.Cut(string(e.Kv.Key[len(f.keys.Answers()):]), "/")

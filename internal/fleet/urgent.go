@@ -213,9 +213,10 @@ func (f *Fleet) Urgents(ctx context.Context) (all []UrgentLeft, err error) {
 		}
 		for _, kv := range r.Kvs {
 			var u UrgentLeft
-			if err := decode(kv.Value, &u.Urgent); err != nil {
-				return err
+			if err := decode(kv.Value, &u.Urgent); err != nil { // by hand: the others are listed all the same
+				u.Urgent = cluster.Urgent{Words: "no record of culvert's, which no node carries out"}
 			}
+			u.ID = string(kv.Key[len(f.keys.Urgents()):])
 			if kv.Lease != 0 {
 				ttl, err := f.etcd.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
 				if err != nil {
@@ -227,6 +228,7 @@ func (f *Fleet) Urgents(ctx context.Context) (all []UrgentLeft, err error) {
 		}
 		return nil
 	})
+	slices.SortFunc(all, func(a, b UrgentLeft) int { return cluster.CompareIDs(a.ID, b.ID) })
 	return all, err
 }
 

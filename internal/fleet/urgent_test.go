@@ -128,3 +128,22 @@ func TestUrgentRefused(t *testing.T) {
 		t.Errorf("%d urgent changes, error %v", len(all), err)
 	}
 }
+
+// TestUrgentByHand has keys by hand, which keep the others from being listed no more than the fleet from being looked at. The order is that
+// of numbers.
+func TestUrgentByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t) // no nodes: the records are none
+	for _, id := range []string{"100000000", "99999999", "by hand"} {
+		if _, err := b.etcd.Put(t.Context(), b.keys.Urgent(id), "no record"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := b.Urgents(t.Context())
+	if err != nil || len(all) != 3 || all[1].ID != "99999999" || all[2].ID != "100000000" {
+		t.Errorf("%+v, error %v", all, err)
+	}
+	if _, err := b.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -65,7 +65,10 @@ func TestAccess(t *testing.T) {
 	for _, try := range []try{
 		{"reader", reader, keys.Current(), false, true},
 		{"reader", reader, keys.Current(), true, false},
-		{"reader", reader, keys.Ask("1"), true, true},
+		{"reader", reader, keys.Ask(cluster.AskWhere, "1"), true, true},
+		{"reader", reader, keys.Ask(cluster.AskCheck, "1"), true, false},
+		{"reader", reader, keys.Asks(), true, false},
+		{"writer", writer, keys.Ask(cluster.AskCheck, "1"), true, true},
 		{"reader", reader, "/culvert/other/current", false, false},
 		{"writer", writer, keys.Current(), true, true},
 		{"writer", writer, "/culvert/other/current", true, false},

@@ -96,9 +96,10 @@ func Enable(ctx context.Context, c *clientv3.Client, keys cluster.Keys) error {
 	}
 	steps = append(steps,
 		func() error {
-			// Questions to nodes are keys, and answering them changes nothing.
+			// Questions to nodes are keys. Where something is may be asked by a reader; documents to check name files of nodes, and errors
+			// quote them.
 			return role(ctx, c, User{Kind: KindReader}.role(keys), grant{keys.Prefix(), true, clientv3.PermissionType(clientv3.PermRead)},
-				grant{keys.Asks(), true, clientv3.PermissionType(clientv3.PermReadWrite)})
+				grant{keys.AsksOf(cluster.AskWhere), true, clientv3.PermissionType(clientv3.PermReadWrite)})
 		},
 		func() error {
 			return role(ctx, c, User{Kind: KindWriter}.role(keys), grant{keys.Prefix(), true, clientv3.PermissionType(clientv3.PermReadWrite)})
@@ -149,6 +150,19 @@ func role(ctx context.Context, c *clientv3.Client, name string, grants ...grant)
 			end = clientv3.GetPrefixRangeEnd(g.key)
 		}
 		if _, err := c.RoleGrantPermission(ctx, name, g.key, end, g.kind); err != nil {
+			return err
+		}
+	}
+	has, err := c.RoleGet(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, p := range has.Perm {
+		key, end := string(p.Key), string(p.RangeEnd)
+		if slices.ContainsFunc(grants, func(g grant) bool { return g.key == key && g.prefix == (end != "") }) {
+			continue
+		}
+		if _, err := c.RoleRevokePermission(ctx, name, key, end); err != nil {
 			return err
 		}
 	}

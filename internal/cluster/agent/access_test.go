@@ -55,7 +55,7 @@ func TestOwnCertificate(t *testing.T) {
 		s := b.state("n1")
 		return s.Revision == 1 && len(s.Urgent) == 1 && s.Maintain == cluster.MaintainSafe
 	})
-	b.put(keys.Ask("1"), cluster.Ask{ID: "1", Kind: cluster.AskWhere, Scope: all, Where: "192.0.2.1"})
+	b.put(keys.Ask(cluster.AskWhere, "1"), cluster.Ask{ID: "1", Kind: cluster.AskWhere, Scope: all, Where: "192.0.2.1"})
 	b.eventually("its answer", func() bool {
 		r, err := b.Get(t.Context(), keys.Answer("n1", "1"))
 		return err == nil && r.Count == 1

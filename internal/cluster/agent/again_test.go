@@ -168,6 +168,30 @@ func TestOtherRoles(t *testing.T) {
 	}
 }
 
+// asked notes the kinds of questions.
+type asked struct {
+	agent.Plane
+	kinds chan string
+}
+
+func (a *asked) Answer(_ context.Context, q cluster.Ask) cluster.Answer {
+	a.kinds <- q.Kind
+	return cluster.Answer{}
+}
+
+// TestKindByKey has somebody who may only ask where something is ask to check documents: the key decides.
+func TestKindByKey(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
+	p := &asked{kinds: make(chan string, 1)}
+	b.start("n1", b.with, func(o *agent.Options) { p.Plane, o.Plane = o.Plane, p })
+	b.eventually("its state", func() bool { return b.state("n1").Node != "" })
+	b.put(b.keys.Ask(cluster.AskWhere, "1"), cluster.Ask{ID: "1", Kind: cluster.AskCheck, Scope: all})
+	if kind := <-p.kinds; kind != cluster.AskWhere {
+		t.Errorf("it is taken for one of kind %s", kind)
+	}
+}
+
 // lines is a log.
 type lines struct {
 	mu   sync.Mutex

@@ -210,8 +210,8 @@ func TestAnswers(t *testing.T) {
 	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
 	b.start("n1", b.with)
 	b.eventually("the node", func() bool { return b.state("n1").Node != "" })
-	b.put(b.keys.Ask("1"), cluster.Ask{ID: "1", Kind: cluster.AskWhere, Scope: cluster.Scope{Kind: cluster.ScopeNode, Name: "n2"}, Where: "x"})
-	b.put(b.keys.Ask("2"), cluster.Ask{ID: "2", Kind: cluster.AskWhere, Scope: all, Where: "192.0.2.1"})
+	b.put(b.keys.Ask(cluster.AskWhere, "1"), cluster.Ask{ID: "1", Kind: cluster.AskWhere, Scope: cluster.Scope{Kind: cluster.ScopeNode, Name: "n2"}, Where: "x"})
+	b.put(b.keys.Ask(cluster.AskWhere, "2"), cluster.Ask{ID: "2", Kind: cluster.AskWhere, Scope: all, Where: "192.0.2.1"})
 	b.eventually("the answer", func() bool {
 		r, err := b.Get(t.Context(), b.keys.Answer("n1", "2"))
 		return err == nil && len(r.Kvs) == 1 && strings.Contains(string(r.Kvs[0].Value), "recorded: 192.0.2.1")

@@ -262,7 +262,10 @@ func (a *Agent) sawUrgent(e *clientv3.Event) {
 // sawAsk answers a question to this node.
 func (a *Agent) sawAsk(ctx context.Context, client *clientv3.Client, e *clientv3.Event) {
 	var q cluster.Ask
-	if json.Unmarshal(e.Kv.Value, &q) != nil || q.ID == "" || !q.Scope.Holds(a.Node, a.Roles) {
+	err := json.Unmarshal(e.Kv.Value, &q)
+	// The key says what kind it is: by that etcd tells who may ask.
+	q.Kind, _, _ = strings.Cut(strings.TrimPrefix(string(e.Kv.Key), a.keys.Asks()), "/")
+	if err != nil || q.ID == "" || !q.Scope.Holds(a.Node, a.Roles) {
 		return
 	}
 	go func() {
