@@ -28,7 +28,7 @@ declare -A suites=(
   [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
   [cbpf]='-test.run=^(TestExpressions|TestTruncated|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyOffsets)$ -frames=100'
   [netfilter]='-test.run=^(TestIPVS|TestIPVSOfTheKernel|TestNetfilterProgramOfTheKernel)$'
-  [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestDevices.*|TestSource|TestFramesOfSeveralBuffers)$'
+  [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestDevices.*|TestSource)$'
   [sflowplane]='-test.run=^TestSampling$'
   [sflowstage]='-test.run=^(TestAnsweredSYN|TestTaggedDrops|TestNextHops|TestSamples|TestCounters|TestCollectorGone|TestUnread|TestDropsLimit|TestReload|TestReloadOfOthers|TestTable)$'
   [captureplane]='-test.run=^(TestCapture(Frames|Bytes|Selects|Sample|Twice|Killed|OfWhatGoes|EndsOnce)|TestLockLookedAt)$/^neither'

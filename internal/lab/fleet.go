@@ -225,9 +225,13 @@ func (l *Lab) admit(ctx context.Context, name string, verb ...string) (dir strin
 	if _, err := l.Run(ctx, "ops", argv...); err != nil {
 		return "", err
 	}
-	found, err := filepath.Glob(filepath.Join(l.Fleet.Cluster, "issued", name+"-*"))
-	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("%d directories of certificates for %s: %w", len(found), name, err)
+	issued := filepath.Join(l.Fleet.Cluster, "issued", name+"-*")
+	found, err := filepath.Glob(issued)
+	if err == nil && len(found) != 1 {
+		err = fmt.Errorf("%d directories are called %s, want one: take the lab down and up again", len(found), issued)
+	}
+	if err != nil {
+		return "", err
 	}
 	return found[0], nil
 }

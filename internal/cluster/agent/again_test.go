@@ -3,13 +3,11 @@
 package agent_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -20,6 +18,7 @@ import (
 	"culvert/internal/cluster/agent"
 	"culvert/internal/cluster/clusterbed"
 	"culvert/internal/cluster/lastgood"
+	"culvert/internal/testbed"
 )
 
 // ended counts how often a node is asked to have no urgent change in force.
@@ -192,29 +191,11 @@ func TestKindByKey(t *testing.T) {
 	}
 }
 
-// lines is a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
 // TestToldOnce has etcd fail for two reasons in turn: each is logged once until it answers.
 func TestToldOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
-	var log lines
+	var log testbed.Output
 	var tries atomic.Int32
 	b.start("n1", func() (*clientv3.Client, error) {
 		switch n := tries.Add(1); {
@@ -226,7 +207,7 @@ func TestToldOnce(t *testing.T) {
 		return nil, errors.New("the other reason")
 	}, func(o *agent.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	b.eventually("it reports", func() bool { return b.state("n1").Node != "" })
-	if n := log.count("etcd cannot be reached"); n != 2 {
+	if n := strings.Count(log.String(), "etcd cannot be reached"); n != 2 {
 		t.Errorf("%d lines say that etcd cannot be reached", n)
 	}
 }

@@ -3,7 +3,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/access"
+	"culvert/internal/testbed"
 )
 
 // TestServe runs three members, which ask who somebody is from the start, ends one, and starts it again with its data.
@@ -195,7 +194,7 @@ type bed struct {
 	keys      cluster.Keys
 	options   []Options
 	running   []*running
-	out       *lines
+	out       *testbed.Output
 }
 
 type running struct {
@@ -204,23 +203,7 @@ type running struct {
 	err   chan error
 }
 
-// lines is a log.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (b *bed) log() string {
-	b.out.mu.Lock()
-	defer b.out.mu.Unlock()
-	return b.out.b.String()
-}
+func (b *bed) log() string { return b.out.String() }
 
 func newBed(t *testing.T, members int) *bed {
 	t.Helper()
@@ -228,7 +211,7 @@ func newBed(t *testing.T, members int) *bed {
 	must(t, err)
 	files, err := a.Issue(a.Dir, "member", access.MemberName, []string{"127.0.0.1"})
 	must(t, err)
-	b := &bed{t: t, authority: a, keys: cluster.KeysOf("edge"), out: new(lines), running: make([]*running, members)}
+	b := &bed{t: t, authority: a, keys: cluster.KeysOf("edge"), out: new(testbed.Output), running: make([]*running, members)}
 	var all []Member
 	for n := range members {
 		all = append(all, Member{fmt.Sprintf("m%d", n), "https://" + free(t)})
