@@ -69,10 +69,12 @@ func (s *Service) header(kind uint8) []byte {
 func (s *Service) write(b []byte, to netip.AddrPort) {
 	raw, err := s.sockets.udp.SyscallConn()
 	if err == nil {
-		err = errors.Join(raw.Write(func(fd uintptr) bool {
-			err = unix.Sendto(int(fd), b, unix.MSG_DONTWAIT, sockaddr(to))
+		var refused error
+		err = raw.Write(func(fd uintptr) bool {
+			refused = unix.Sendto(int(fd), b, unix.MSG_DONTWAIT, sockaddr(to))
 			return true
-		}), err)
+		})
+		err = errors.Join(err, refused)
 	}
 	if err != nil {
 		s.counts.sendErrors++
