@@ -11,8 +11,11 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"culvert/internal/cluster"
 )
@@ -54,12 +57,50 @@ func (f *Fleet) call(ctx context.Context, what string, do func(context.Context) 
 	return fmt.Errorf("%s in etcd, cluster %s: %w", what, f.name, plain(err))
 }
 
+// firstTry bounds the first attempt of what may be asked twice. What a leader of etcd was asked in its last moments is never answered, and
+// another leader is there after a second or two.
+const firstTry = 2 * time.Second
+
+// callAgain is call for what may be done twice: a read, or a write that is the same then. It tries again, for firstTry and callTime at most,
+// while members of etcd cannot be reached or have no leader.
+func (f *Fleet) callAgain(ctx context.Context, what string, do func(context.Context) error) error {
+	return f.call(ctx, what, func(context.Context) error {
+		end := time.Now().Add(firstTry + callTime)
+		for limit := firstTry; ; limit = callTime {
+			limited, cancel := context.WithTimeout(ctx, min(limit, time.Until(end)))
+			err := do(limited)
+			cancel()
+			if err == nil || ctx.Err() != nil || !passes(err) || time.Until(end) < pause {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(pause):
+			}
+		}
+	})
+}
+
+// pause is the time between two attempts.
+const pause = 100 * time.Millisecond
+
+// passes tells whether an error of etcd may be gone with the next attempt.
+func passes(err error) bool {
+	code := status.Code(err)
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		code = e.Code()
+	}
+	return code == codes.Unavailable || code == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
+}
+
 // plain says in plain words why etcd has not done something.
 func plain(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrTimeout),
 		errors.Is(err, rpctypes.ErrGRPCNoLeader):
-		return errors.New("no answer within 5 s: it cannot be reached, or most of its members are down; nodes go on with what they run")
+		return errors.New("no answer in time: it cannot be reached, or most of its members are down; nodes go on with what they run")
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return errors.New("this certificate may not: use one for a writer (culvert cluster issue)")
 	case errors.Is(err, rpctypes.ErrNoSpace):
@@ -70,7 +111,7 @@ func plain(err error) error {
 
 // get reads the record of a key into to. It returns the key's revision of its last change, 0 if there is no key.
 func (f *Fleet) get(ctx context.Context, key string, to any) (changed int64, err error) {
-	err = f.call(ctx, "reading "+key, func(ctx context.Context) error {
+	err = f.callAgain(ctx, "reading "+key, func(ctx context.Context) error {
 		r, err := f.etcd.Get(ctx, key)
 		if err != nil || len(r.Kvs) == 0 {
 			return err
@@ -83,18 +124,23 @@ func (f *Fleet) get(ctx context.Context, key string, to any) (changed int64, err
 
 // list calls do for each key with a prefix, in the order of keys.
 func (f *Fleet) list(ctx context.Context, prefix string, do func(rest string, value []byte) error) error {
-	return f.call(ctx, "reading "+prefix, func(ctx context.Context) error {
+	var kvs []*mvccpb.KeyValue
+	err := f.callAgain(ctx, "reading "+prefix, func(ctx context.Context) error {
 		r, err := f.etcd.Get(ctx, prefix, clientv3.WithPrefix())
-		if err != nil {
-			return err
+		if err == nil {
+			kvs = r.Kvs
 		}
-		for _, kv := range r.Kvs {
-			if err := do(string(kv.Key[len(prefix):]), kv.Value); err != nil {
-				return err
-			}
-		}
-		return nil
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	for _, kv := range kvs {
+		if err := do(string(kv.Key[len(prefix):]), kv.Value); err != nil {
+			return fmt.Errorf("reading %s in etcd, cluster %s: %w", prefix, f.name, err)
+		}
+	}
+	return nil
 }
 
 // put writes the record of a key.

@@ -24,6 +24,9 @@ type lock struct {
 	fleet   *Fleet
 	session *concurrency.Session
 	made    int64 // revision of the key's creation
+	// current is the revision of etcd at which key current was written last, and read tells whether that is known.
+	current int64
+	read    bool
 }
 
 // LockedError says that somebody else holds the lock.
@@ -40,7 +43,7 @@ func (f *Fleet) lock(ctx context.Context, does string) (*lock, error) {
 	l := &lock{fleet: f}
 	// The session's lease is to live while the operator's context ends: what was begun is written to its end.
 	var grant *clientv3.LeaseGrantResponse
-	err := f.call(ctx, "taking the lock", func(ctx context.Context) (err error) {
+	err := f.callAgain(ctx, "taking the lock", func(ctx context.Context) (err error) {
 		grant, err = f.etcd.Grant(ctx, lockTTL)
 		return err
 	})
@@ -55,25 +58,30 @@ func (f *Fleet) lock(ctx context.Context, does string) (*lock, error) {
 		return nil, err
 	}
 	var r *clientv3.TxnResponse
-	err = f.call(ctx, "taking the lock", func(ctx context.Context) (err error) {
+	err = f.callAgain(ctx, "taking the lock", func(ctx context.Context) (err error) {
 		key := f.keys.Lock()
 		r, err = f.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 			Then(clientv3.OpPut(key, string(holder), clientv3.WithLease(l.session.Lease()))).
 			Else(clientv3.OpGet(key)).Commit()
 		return err
 	})
+	if err == nil {
+		l.made = r.Header.Revision
+	}
 	if err == nil && !r.Succeeded {
 		locked := new(LockedError)
-		if kvs := r.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
+		kvs := r.Responses[0].GetResponseRange().Kvs
+		if len(kvs) > 0 {
 			_ = decode(kvs[0].Value, &locked.Holder)
 		}
-		err = locked
+		if err = locked; len(kvs) > 0 && kvs[0].Lease == int64(l.session.Lease()) { // by an attempt that had no answer
+			l.made, err = kvs[0].CreateRevision, nil
+		}
 	}
 	if err != nil {
 		_ = l.session.Close()
 		return nil, err
 	}
-	l.made = r.Header.Revision
 	return l, nil
 }
 
@@ -87,9 +95,10 @@ func (l *lock) lost() <-chan struct{} { return l.session.Done() }
 var errLost = errors.New("the lock was lost, since etcd could not be reached in time: nothing more was written; " +
 	"'culvert fleet apply --resume' goes on, 'culvert fleet rollback' goes back")
 
-// write writes keys as long as the lock is held, all of them or none.
+// write writes keys as long as the lock is held, all of them or none. What it writes nobody else has written, so that it may be written
+// twice.
 func (l *lock) write(ctx context.Context, what string, ops ...clientv3.Op) error {
-	return l.fleet.call(ctx, what, func(ctx context.Context) error {
+	return l.fleet.callAgain(ctx, what, func(ctx context.Context) error {
 		r, err := l.fleet.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(l.fleet.keys.Lock()), "=", l.made)).Then(ops...).Commit()
 		if err == nil && !r.Succeeded {
 			return errLost
@@ -98,13 +107,45 @@ func (l *lock) write(ctx context.Context, what string, ops ...clientv3.Op) error
 	})
 }
 
-// writeCurrent writes what nodes are to run.
+// writeCurrent writes what nodes are to run. An attempt that had no answer and is carried out late changes nothing, since it compares the key
+// with what it was.
 func (l *lock) writeCurrent(ctx context.Context, c cluster.Current) error {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	return l.write(ctx, "writing what nodes are to run", clientv3.OpPut(l.fleet.keys.Current(), string(text)))
+	key, lock := l.fleet.keys.Current(), l.fleet.keys.Lock()
+	return l.fleet.callAgain(ctx, "writing what nodes are to run", func(ctx context.Context) error {
+		if !l.read {
+			r, err := l.fleet.etcd.Get(ctx, key)
+			if err != nil {
+				return err
+			}
+			if len(r.Kvs) > 0 {
+				l.current = r.Kvs[0].ModRevision
+			}
+			l.read = true
+		}
+		r, err := l.fleet.etcd.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(lock), "=", l.made), clientv3.Compare(clientv3.ModRevision(key), "=", l.current)).
+			Then(clientv3.OpPut(key, string(text))).Else(clientv3.OpGet(lock), clientv3.OpGet(key)).Commit()
+		if err != nil {
+			return err
+		}
+		if r.Succeeded {
+			l.current = r.Header.Revision
+			return nil
+		}
+		held, is := r.Responses[0].GetResponseRange().Kvs, r.Responses[1].GetResponseRange().Kvs
+		switch {
+		case len(held) == 0 || held[0].CreateRevision != l.made:
+			return errLost
+		case len(is) > 0 && string(is[0].Value) == string(text): // by an attempt that had no answer
+			l.current = is[0].ModRevision
+			return nil
+		}
+		return errors.New("somebody has written it without the lock: see 'culvert fleet status', then repeat this")
+	})
 }
 
 // forget deletes a revision: first its record, so that what is left of it is no revision.

@@ -50,7 +50,7 @@ func (f *Fleet) States(ctx context.Context) (States, error) {
 // states also returns the revision of etcd that the states are of.
 func (f *Fleet) states(ctx context.Context) (States, int64, error) {
 	states, at := make(States), int64(0)
-	err := f.call(ctx, "reading the states of nodes", func(ctx context.Context) error {
+	err := f.callAgain(ctx, "reading the states of nodes", func(ctx context.Context) error {
 		r, err := f.etcd.Get(ctx, f.keys.Nodes(), clientv3.WithPrefix())
 		if err != nil {
 			return err

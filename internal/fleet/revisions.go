@@ -156,7 +156,7 @@ func (f *Fleet) nextRevision(ctx context.Context) (int64, error) {
 	if current.Rollout != nil {
 		n = max(n, current.Rollout.To)
 	}
-	err = f.call(ctx, "looking for the newest revision", func(ctx context.Context) error {
+	err = f.callAgain(ctx, "looking for the newest revision", func(ctx context.Context) error {
 		r, err := f.etcd.Get(ctx, f.keys.Revisions(), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1))
 		if err != nil || len(r.Kvs) == 0 {
