@@ -279,11 +279,16 @@ func (l *Lab) applyFleet(ctx context.Context, w waiter) error {
 		changes = append(changes, "role/"+role+"="+file)
 	}
 	return w.until(ctx, "the first revision", func(ctx context.Context) (bool, string) {
-		argv := append([]string{"apply", "--canary", "0", "--step", "100%", "--wait", "1s", "--within", fleetNode.String(), "-m", "the lab's"}, changes...)
-		if _, err := l.RunFleet(ctx, argv...); err != nil {
-			return false, oneLine(err.Error())
+		argv := append([]string{"apply", "--canary", "0", "--step", "100%", "--wait", "2s", "--within", fleetNode.String(), "-m", "the lab's"}, changes...)
+		// On a busy host the first checks of backends may fail for so long that the revision goes back. until would pause for long.
+		const attempts = 5
+		var err error
+		for range attempts {
+			if _, err = l.RunFleet(ctx, argv...); err == nil {
+				return true, "runs on all nodes"
+			}
 		}
-		return true, "runs on all nodes"
+		return false, oneLine(err.Error())
 	})
 }
 
