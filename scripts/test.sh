@@ -16,7 +16,7 @@ readonly longest=(internal/datapath internal/filter/filterplane internal/e2e int
 readonly tagged=(internal/example)
 
 # Those that look at the kernel's own threads, which are only among the host's processes.
-readonly host=(internal/datapath internal/bench/load internal/bench/scenario internal/bench/scenario/filterrun)
+readonly host=(internal/datapath internal/bench/load internal/bench/scenario internal/bench/scenario/filterrun internal/bench/scenario/insn)
 
 export out=$PWD/out totals=$PWD/out/test-totals
 

@@ -10,9 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commLen is how many bytes of a name a task has room for (TASK_COMM_LEN without its end).
-const commLen = 15
-
 // CPUMapThread is the kernel thread that takes packets from the queue of a CPU in a CPUMAP. The kernel names it by both.
 func CPUMapThread(m *ebpf.Map, cpu int) (pid int, err error) {
 	info, err := m.Info()
@@ -31,10 +28,9 @@ func SoftirqThread(cpu int) (pid int, err error) {
 	return kernelThread(fmt.Sprintf("ksoftirqd/%d", cpu))
 }
 
-// kernelThread is the only kernel thread of that name. Some kernels show no more of a name than comm has room for.
+// kernelThread is the only kernel thread of that name.
 func kernelThread(name string) (pid int, err error) {
-	short := name[:min(len(name), commLen)]
-	pids, err := processesNamed(func(comm string) bool { return comm == name+"\n" || comm == short+"\n" })
+	pids, err := processesNamed(func(comm string) bool { return comm == name+"\n" })
 	if err == nil && len(pids) != 1 {
 		err = fmt.Errorf("%d kernel threads are named %s, want one", len(pids), name)
 	}
