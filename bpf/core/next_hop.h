@@ -24,9 +24,7 @@ _Static_assert(__builtin_offsetof(struct next_hop, dmac) + 8 <= sizeof(struct ne
 /* Whether the port takes the frame: some ports take no frames of several buffers. */
 static __always_inline bool next_hop_takes(struct xdp_md *ctx, const struct next_hop *hop)
 {
-	__u64 linear = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
-
-	return !hop->linear_only || linear >= bpf_xdp_get_buff_len(ctx);
+	return !hop->linear_only || one_buffer(ctx);
 }
 
 /*

@@ -9,16 +9,18 @@
 #define PORT_MEMBER(name, NAME) NAME##_PORT
 
 /*
- * What a worker's queue would lose of frames that come in by an interface (core/worker.h). PORT_STAYS: the VLAN tag that
- * the card has taken off. The frames stay on the CPU that receives them. PORT_UNFINISHED: that the checksum of TCP or UDP
- * is left to be finished, which core/unfinished.h does. PORT_TAGS_STAY: where the Ethernet header of a frame with a tag
- * begins. Those frames stay.
+ * Flags of an interface. The first three say what a worker's queue would lose of frames that come in by it (core/worker.h).
+ * PORT_STAYS: the VLAN tag that the card has taken off. The frames stay on the CPU that receives them. PORT_UNFINISHED:
+ * that the checksum of TCP or UDP is left to be finished, which core/unfinished.h does. PORT_TAGS_STAY: where the Ethernet
+ * header of a frame with a tag begins. Those frames stay.
  */
 #define PORT_STAYS 1
 #define PORT_UNFINISHED 2
 #define PORT_TAGS_STAY 4
 /* In the entry of a member of a bond: the bond does not take its frames. */
 #define PORT_STANDBY 8
+/* Frames of several buffers may not be redirected to it. */
+#define PORT_LINEAR 16
 
 /*
  * An interface of the data plane, or a member of one that is a bond. The kernel runs a bond's program on the members, by
@@ -29,7 +31,7 @@ struct port {
 	__u32 slot; /* 1 + index of its counters; 0: the data plane is not on it, or it is a member */
 	__u16 mac[3] __attribute__((aligned(4)));
 	__u8 xmit; /* frames may be redirected to it */
-	__u8 spread; /* PORT_ */
+	__u8 spread; /* PORT_ flags */
 	__u32 dev; /* the interface that its packets come in by for the kernel: its own index, or that of the bond */
 	STAGES(PORT_MEMBER)
 };
@@ -68,6 +70,14 @@ static __always_inline __u32 port_dev(__u32 ifindex)
 	struct port *port = bpf_map_lookup_elem(&ports, &ifindex);
 
 	return port && port->dev ? port->dev : ifindex;
+}
+
+/* Whether a frame lies in one buffer. */
+static __always_inline bool one_buffer(const struct xdp_md *ctx)
+{
+	__u64 linear = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
+
+	return linear >= bpf_xdp_get_buff_len((struct xdp_md *)ctx);
 }
 
 #endif

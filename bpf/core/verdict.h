@@ -61,7 +61,8 @@ static __always_inline int verdict(struct xdp_md *ctx, struct packet *pkt, __u32
 	int action = XDP_PASS;
 
 	if (reason >= REASON_FWD) {
-		action = reason < REASON_XMIT ? bpf_redirect(pkt->egress, 0) : xmit(pkt->port);
+		action = reason < REASON_XMIT ? bpf_redirect(pkt->egress, 0)
+					      : xmit_buffers(ctx, pkt->port);
 		if (rewritten(pkt) && rewrite_apply(ctx, pkt, rewritten(pkt)))
 			action = XDP_ABORTED; /* counted as a loss: see losses.bpf.c */
 	} else if (reason >= REASON_DROP) {

@@ -22,4 +22,12 @@ static __always_inline int xmit(const struct port *port)
 	return port && port->xmit ? bpf_redirect(port->dev, 0) : XDP_TX;
 }
 
+/* The same for a frame that may have several buffers. */
+static __always_inline int xmit_buffers(struct xdp_md *ctx, const struct port *port)
+{
+	if (port && port->spread & PORT_LINEAR && !one_buffer(ctx))
+		return XDP_TX;
+	return xmit(port);
+}
+
 #endif

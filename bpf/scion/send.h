@@ -68,7 +68,7 @@ static __noinline struct next_hop *scion_fib(struct xdp_md *ctx, struct scion_li
 		return NULL;
 	m->hop.port = m->fib.ifindex;
 	m->hop.mtu = 0xffff; /* the lookup has compared the length with the MTU */
-	m->hop.linear_only = false;
+	m->hop.linear_only = !!(port->spread & PORT_LINEAR);
 	copy(m->hop.dmac, m->fib.dmac, 6);
 	copy(m->hop.smac, m->fib.smac, 6);
 	return &m->hop;

@@ -103,18 +103,18 @@ func (i *Instance) writePort(index int, port bpfobj.PipelinePort) error {
 	return nil
 }
 
-// describePort writes what the kernel says of an interface: the MAC address, whether frames can be redirected to it, and what a worker's
+// describePort writes what the kernel says of an interface: the MAC address, which frames can be redirected to it, and what a worker's
 // queue would lose of those that come in.
 func (i *Instance) describePort(raw *bpfobj.PipelinePort, p *net.Interface) {
 	raw.Spread = i.spreadFlags(p.Name)
-	raw.Xmit = 1
-	// Before Linux 6.3 there is no such family, and the kernel does not tell what drivers can do. Assume that they can. In generic
-	// mode the kernel sends frames as the stack does, and every device takes them.
-	if xdp, err := netdev.Open(netdev.XDPFamily); err == nil {
-		if acts, ok := xdp.XDPActs(p.Index); ok && !i.meta.Generic && acts&netdev.ActXmit == 0 {
-			raw.Xmit = 0
-		}
-		xdp.Close()
+	xdp, err := netdev.Open(netdev.XDPFamily)
+	if err == nil {
+		defer xdp.Close()
+	}
+	egress := xdp.Egress(p.Index, i.meta.Generic)
+	raw.Xmit = bpfobj.Flag(!egress.None)
+	if egress.LinearOnly {
+		raw.Spread |= portLinear
 	}
 	if len(p.HardwareAddr) == 6 {
 		for n := range raw.Mac {

@@ -12,12 +12,13 @@ import (
 	"culvert/internal/host/netdev"
 )
 
-// Values of struct port's spread (bpf/core/port.h).
+// Flags of struct port's spread (bpf/core/port.h).
 const (
 	portStays      = 1 << iota // PORT_STAYS
 	portUnfinished             // PORT_UNFINISHED
 	portTagsStay               // PORT_TAGS_STAY
 	portStandby                // PORT_STANDBY
+	portLinear                 // PORT_LINEAR
 )
 
 // unfinished are the drivers that hand on packets whose checksums the sender has left to a card.

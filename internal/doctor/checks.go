@@ -122,6 +122,11 @@ func checkMTU(n netif) *Finding {
 	}
 	if multiBuffer {
 		f.Finding += ", more than one buffer: the driver takes multi-buffer programs"
+		if !n.xdp.known && n.forwards && !n.generic() { // netdev.Egress
+			f.Status = Warn
+			f.Finding += ", but Linux before 6.3 redirects no frames of several buffers: the kernel gets those, and those for backends are dropped"
+			f.Command = fmt.Sprintf("ip link set dev %s mtu %d", n.name, most)
+		}
 		return f
 	}
 	f.Status = Fail

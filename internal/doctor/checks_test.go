@@ -205,6 +205,8 @@ func TestInterfaceChecks(t *testing.T) {
 		{"MTU, multi-buffer", checkMTU, netif{mtu: 9000, xdp: xdpSupport{known: true, acts: nativeActs | netdev.ActRxSG}},
 			want{OK, "multi-buffer", ""}},
 		{"MTU, multi-buffer by list", checkMTU, netif{mtu: 9000, driver: "mlx5_core"}, want{OK, "multi-buffer", ""}},
+		{"MTU, multi-buffer, not redirected", checkMTU, netif{name: "e0", mtu: 9000, driver: "mlx5_core", forwards: true},
+			want{Warn, "redirects no frames of several buffers", "ip link set dev e0 mtu 3498"}},
 		{"MTU too large", checkMTU, netif{name: "e0", mtu: maxOneBuffer + 1, driver: "igb", xdp: native},
 			want{Fail, "igb takes no multi-buffer programs", "ip link set dev e0 mtu 3498"}},
 		{"MTU too large for this one", checkMTU, netif{name: "e0", mtu: 3498, driver: "vmxnet3", xdp: native},

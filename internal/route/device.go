@@ -204,17 +204,11 @@ func (f *feed) hasAddress(index int) bool {
 // enslaved reports whether a device belongs to a bridge, bond or the like, which takes its packets. A VRF does not.
 func (f *feed) enslaved(d device) bool { return d.master != 0 && !f.devices[d.master].vrf }
 
-// ability says which frames XDP can redirect to a device. Some drivers take none, and a veth takes them only while
-// its peer uses NAPI.
-type ability struct {
-	noXmit     bool // takes none
-	linearOnly bool // takes only frames of one buffer
-}
-
-func (f *feed) ability(port int) ability {
+// ability returns which frames can be redirected to a device.
+func (f *feed) ability(port int) netdev.Egress {
 	a, asked := f.abilities[port]
 	if !asked {
-		a = f.askAbility(port)
+		a = f.xdp.Egress(port, f.generic)
 		f.abilities[port] = a
 		f.logAbility(port, a)
 	}
@@ -222,31 +216,23 @@ func (f *feed) ability(port int) ability {
 }
 
 // logAbility logs that a device stops or starts taking redirected frames.
-func (f *feed) logAbility(port int, a ability) {
+func (f *feed) logAbility(port int, a netdev.Egress) {
 	name := f.devices[port].name
 	kind := "xmit " + name
 	switch {
-	case a.noXmit && !f.logged[kind]:
+	case a.None && !f.logged[kind]:
 		f.logged[kind] = true
 		f.log.Warn("no frames can be redirected to an interface: the kernel forwards what leaves by it (route-egress); see 'culvert doctor'", "interface", name)
-	case !a.noXmit && f.logged[kind]:
+	case !a.None && f.logged[kind]:
 		delete(f.logged, kind)
 		f.log.Info("frames can be redirected to the interface again", "interface", name)
 	}
 }
 
-func (f *feed) askAbility(port int) ability {
-	if f.xdp == nil {
-		return ability{}
-	}
-	acts, ok := f.xdp.XDPActs(port)
-	return ability{noXmit: ok && !f.generic && acts&netdev.ActXmit == 0, linearOnly: ok && acts&netdev.ActXmitSG == 0}
-}
-
 // tickAbilities asks again for all abilities, since the kernel does not notify of changes.
 func (f *feed) tickAbilities() {
 	for port, before := range f.abilities {
-		if now := f.askAbility(port); now != before {
+		if now := f.xdp.Egress(port, f.generic); now != before {
 			f.abilities[port] = now
 			f.logAbility(port, now)
 			f.devicesChanged = true
@@ -341,7 +327,7 @@ func (f *feed) routeDev(index int) (dev routeplane.Dev, ok bool) {
 		Forward6:   own && conf.forward6 && f.all.forward6,
 		RPFilter:   rpFilter,
 		Redirects:  f.all.redirects || conf.redirects,
-		Xmit:       own && d.ready() && f.devices[port].ready() && !a.noXmit,
-		LinearOnly: a.linearOnly,
+		Xmit:       own && d.ready() && f.devices[port].ready() && !a.None,
+		LinearOnly: a.LinearOnly,
 	}, true
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/neigh"
+	"culvert/internal/host/netdev"
 	"culvert/internal/route/routeplane"
 )
 
@@ -277,7 +278,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestVLAN builds the devices in memory, since not every kernel has VLANs. The program is on the devices port and slave.
+// TestVLAN builds the devices in memory, since not every kernel has VLANs. The program is on the devices port and slave. The kernel
+// is one that does not say what drivers take.
 func TestVLAN(t *testing.T) {
 	link := func(name string, index, parent, master int) netlink.LinkAttrs {
 		return netlink.LinkAttrs{Name: name, Index: index, ParentIndex: parent, MasterIndex: master, MTU: 1500 - index, NetNsID: -1,
@@ -291,7 +293,7 @@ func TestVLAN(t *testing.T) {
 	abroad.NetNsID = 3
 	plane := newFakePlane(1, 1)
 	f := &feed{plane: plane, attached: map[string]bool{"port": true, "slave": true}, devices: map[int]device{},
-		abilities: map[int]ability{}, neighbors: neigh.Table{}, confs: map[int]conf{}, numbers: newNumbers(monotonic),
+		abilities: map[int]netdev.Egress{}, neighbors: neigh.Table{}, confs: map[int]conf{}, numbers: newNumbers(monotonic),
 		connected:  map[gatewayKey]*connected{},
 		pushedDevs: map[int]routeplane.Dev{}}
 	f.descs = newDescriptors(f.numbers)
@@ -334,7 +336,7 @@ func TestVLAN(t *testing.T) {
 			want := routeplane.Hop{Action: routeplane.Elsewhere, Dev: index}
 			if c.want == forwards {
 				want = routeplane.Hop{Action: routeplane.Forward, Dev: index, Port: 1, VLAN: c.vlan, MTU: uint16(1500 - index),
-					SrcMAC: [6]byte{2, 0, 0, 0, 0, byte(index)}, DstMAC: [6]byte{9}}
+					SrcMAC: [6]byte{2, 0, 0, 0, 0, byte(index)}, DstMAC: [6]byte{9}, LinearOnly: true}
 			}
 			got, _ := f.hopOf(&descriptor{descKey: descKey{action: routeplane.Forward, dev: index, gateway: via}})
 			if got != want {

@@ -183,7 +183,7 @@ func (f *feed) outOf(index int, is6 bool) (hop routeplane.Hop, ok bool) {
 		return hop, false
 	}
 	a := f.ability(port)
-	if a.noXmit {
+	if a.None {
 		return hop, false
 	}
 	dev := f.devices[index]
@@ -194,7 +194,7 @@ func (f *feed) outOf(index int, is6 bool) (hop routeplane.Hop, ok bool) {
 		}
 	}
 	return routeplane.Hop{Dev: index, Port: port, VLAN: vlan, MTU: uint16(min(mtu, 65535)), SrcMAC: dev.mac,
-		LinearOnly: a.linearOnly}, true
+		LinearOnly: a.LinearOnly}, true
 }
 
 // newHop writes the next hop of a new descriptor, before any route refers to it.

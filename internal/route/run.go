@@ -89,7 +89,7 @@ type feed struct {
 	parsed  routeMessage
 
 	devices    map[int]device
-	abilities  map[int]ability
+	abilities  map[int]netdev.Egress
 	attached   map[string]bool
 	carrying   map[int]string // the same by index, with their names at that time
 	pushedDevs map[int]routeplane.Dev
@@ -182,7 +182,7 @@ func Run(ctx context.Context, o Options) error {
 func newFeed(o Options) (*feed, error) {
 	f := &feed{
 		plane: o.Plane, generic: o.Generic, log: o.Log, logged: map[string]bool{}, status: o.Status, onSynced: o.OnSynced,
-		devices: map[int]device{}, abilities: map[int]ability{}, attached: map[string]bool{},
+		devices: map[int]device{}, abilities: map[int]netdev.Egress{}, attached: map[string]bool{},
 		nexthops:  map[uint32]nexthopObject{},
 		neighbors: neigh.Table{}, uses: map[gatewayKey]*gatewayUse{}, connected: map[gatewayKey]*connected{},
 		addresses: map[addressKey]uint64{}, confs: map[int]conf{},
@@ -214,7 +214,7 @@ func newFeed(o Options) (*feed, error) {
 		f.close()
 		return nil, fmt.Errorf("opening a netlink socket for neighbors: %w", err)
 	}
-	// A kernel without this netlink family cannot say what drivers take, so every device counts as able.
+	// A kernel without this netlink family cannot say what drivers take: netdev.Egress knows what to expect.
 	f.xdp, _ = netdev.Open(netdev.XDPFamily)
 
 	f.numbers = newNumbers(f.now)

@@ -36,3 +36,22 @@ func (c *Client) XDPActs(ifindex int) (acts uint64, ok bool) {
 	}
 	return 0, false
 }
+
+// Egress says which frames XDP can redirect to a device. Some drivers take none, and a veth takes them only while its peer
+// uses NAPI. Other frames that are redirected there are lost.
+type Egress struct {
+	None       bool // takes none
+	LinearOnly bool // takes only frames of one buffer
+}
+
+// Egress asks which frames XDP can redirect to a device. In generic mode the kernel sends frames as the stack does, and every
+// device takes them. The client may be nil: the kernel has no XDPFamily then. It does not say what drivers take, so they count
+// as able, but for frames of several buffers. The kernel has refused to redirect those anywhere until the change
+// that gave it the family. They count as refused also if a device does not answer.
+func (c *Client) Egress(ifindex int, generic bool) Egress {
+	if c == nil {
+		return Egress{LinearOnly: true}
+	}
+	acts, ok := c.XDPActs(ifindex)
+	return Egress{None: ok && !generic && acts&ActXmit == 0, LinearOnly: acts&ActXmitSG == 0}
+}

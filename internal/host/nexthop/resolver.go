@@ -125,7 +125,7 @@ type Resolver struct {
 
 	lastResync time.Time
 	// abilities has the answers for devices about which the kernel has been asked.
-	abilities map[int]ability
+	abilities map[int]netdev.Egress
 }
 
 // Target is one address whose next hop is followed.
@@ -169,9 +169,9 @@ func New(ctx context.Context, o Options) (*Resolver, error) {
 		uses:      map[neigh.Key]*neighborUse{},
 		dirty:     map[*Target]struct{}{},
 		dirtyLow:  map[*Target]struct{}{},
-		abilities: map[int]ability{},
+		abilities: map[int]netdev.Egress{},
 	}
-	// A kernel without this netlink family cannot say what drivers take, so every device counts as able.
+	// A kernel without this netlink family cannot say what drivers take: netdev.Egress knows what to expect.
 	r.xdp, _ = netdev.Open(netdev.XDPFamily)
 	if r.onError == nil {
 		r.onError = func(error) {}
@@ -370,7 +370,7 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 		return kernelHop(r.kernel && dev.ready, via), false
 	}
 	port, vlan, ok := r.portOf(rt.via.IfIndex)
-	ok = ok && !r.ability(port).noXmit
+	ok = ok && !r.ability(port).None
 	if !ok && !r.kernel {
 		return NextHop{}, false
 	}
@@ -389,7 +389,7 @@ func (r *Resolver) nextHop(rt *route) (next NextHop, pending bool) {
 		mtu = min(mtu, rt.mtu)
 	}
 	next = NextHop{IfIndex: port, VLAN: vlan, SrcMAC: dev.mac, DstMAC: n.MAC, MTU: uint16(min(mtu, 65535)),
-		LinearOnly: r.ability(port).linearOnly, Via: via}
+		LinearOnly: r.ability(port).LinearOnly, Via: via}
 	if r.source {
 		next.Source = rt.source
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/host/neigh"
+	"culvert/internal/host/netdev"
 )
 
 // TestVLANDevices builds the devices in memory, since not every kernel has VLANs. It compares the next hops without and with
@@ -30,7 +31,7 @@ func TestVLANDevices(t *testing.T) {
 	abroad.NetNsID = 3
 	down := link("down", 14, 0, 0)
 	down.RawFlags = unix.IFF_UP
-	r := &Resolver{devices: map[int]device{}, neighbors: neigh.Table{}, abilities: map[int]ability{}}
+	r := &Resolver{devices: map[int]device{}, neighbors: neigh.Table{}, abilities: map[int]netdev.Egress{}}
 	via := netip.MustParseAddr("10.0.0.1")
 	none := NextHop{}
 	cases := []struct {
@@ -64,10 +65,11 @@ func TestVLANDevices(t *testing.T) {
 	for _, c := range cases {
 		index := c.link.Attrs().Index
 		r.devices[index] = deviceOf(c.link)
+		r.abilities[index] = netdev.Egress{}
 		r.neighbors[neigh.Key{IfIndex: index, Addr: via}] = neigh.Entry{State: unix.NUD_REACHABLE, MAC: [6]byte{9}}
 	}
-	r.abilities[18] = ability{noXmit: true}
-	r.abilities[19] = ability{linearOnly: true}
+	r.abilities[18] = netdev.Egress{None: true}
+	r.abilities[19] = netdev.Egress{LinearOnly: true}
 	for _, c := range cases {
 		index := c.link.Attrs().Index
 		for option, want := range map[bool]NextHop{false: c.plain, true: c.tag} {
@@ -81,12 +83,13 @@ func TestVLANDevices(t *testing.T) {
 		}
 	}
 	r.vlan = true
-	// Without a netlink client every device counts as able, so the device takes frames when it is asked about again.
+	// Without a netlink client every device counts as able to take frames of one buffer, also this one when it is asked about again.
 	var reported []NextHop
 	target := &Target{route: route{via: neigh.Key{IfIndex: 16, Addr: via}}, report: func(n NextHop) { reported = append(reported, n) }}
 	r.targets = map[*Target]struct{}{target: {}}
+	r.abilities = map[int]netdev.Egress{18: {None: true}}
 	r.askDevices()
-	want := NextHop{IfIndex: 18, VLAN: 0x1007, MTU: 1484, SrcMAC: [6]byte{2, 0, 0, 0, 0, 16}, DstMAC: [6]byte{9}}
+	want := NextHop{IfIndex: 18, VLAN: 0x1007, MTU: 1484, SrcMAC: [6]byte{2, 0, 0, 0, 0, 16}, DstMAC: [6]byte{9}, LinearOnly: true}
 	if len(reported) != 1 || reported[0] != want {
 		t.Errorf("reported %+v, want %+v", reported, want)
 	}

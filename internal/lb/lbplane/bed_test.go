@@ -62,10 +62,16 @@ func newBedOf(t testing.TB, o Options, all datapath.Options) *bed {
 // has NAPI on.
 func (b *bed) transmits(on bool) {
 	b.t.Helper()
+	b.editPort(func(port *bpfobj.PipelinePort) { port.Xmit, port.Spread = bpfobj.Flag(on), 0 })
+}
+
+// editPort changes what the programs know of lb0.
+func (b *bed) editPort(change func(port *bpfobj.PipelinePort)) {
+	b.t.Helper()
 	var port bpfobj.PipelinePort
 	ports := b.inst.Map(bpfobj.PipelineMapPorts)
 	b.must(ports.Lookup(uint32(b.in.Index), &port))
-	port.Xmit = bpfobj.Flag(on)
+	change(&port)
 	b.must(ports.Put(uint32(b.in.Index), port))
 }
 

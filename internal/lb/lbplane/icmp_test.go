@@ -131,7 +131,8 @@ func fragment6(f []byte, off int, more bool, id uint32) []byte {
 	return out
 }
 
-// TestAnswersWithoutRedirect wants answers to leave with XDP_TX if no frames can be redirected to the interface.
+// TestAnswersWithoutRedirect wants answers to leave with XDP_TX if no frames can be redirected to the interface, and those of
+// several buffers if such frames cannot.
 func TestAnswersWithoutRedirect(t *testing.T) {
 	b := newBed(t, Options{})
 	b.vip(0, vip4, protoTCP, []Backend{b.backend(1, 0, "10.0.0.11")})
@@ -140,6 +141,24 @@ func TestAnswersWithoutRedirect(t *testing.T) {
 	action, out, reason := b.run(in)
 	if _, _, _, _, err := checkReply(in, out); err != nil || action != testbed.XDPTX || reason != "fwd lb-echo" {
 		t.Fatalf("%q, action %d: %v", reason, action, err)
+	}
+	const portLinear = 16 // PORT_LINEAR of bpf/core/port.h
+	for _, c := range []struct {
+		flags  uint8
+		data   int
+		action uint32
+	}{
+		{0, 100, testbed.XDPRedirect},
+		{0, 8000, testbed.XDPRedirect},
+		{portLinear, 100, testbed.XDPRedirect},
+		{portLinear, 8000, testbed.XDPTX},
+	} {
+		b.editPort(func(port *bpfobj.PipelinePort) { port.Xmit, port.Spread = 1, c.flags })
+		in := b.icmp("203.0.113.7", "192.0.2.1", 8, 0, 7, make([]byte, c.data))
+		action, out, reason := b.run(in)
+		if _, _, _, _, err := checkReply(in, out); err != nil || action != c.action || reason != "fwd lb-echo" {
+			t.Errorf("%d bytes, flags %d: %q, action %d: %v", c.data, c.flags, reason, action, err)
+		}
 	}
 }
 
