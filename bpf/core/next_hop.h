@@ -21,12 +21,6 @@ _Static_assert(__builtin_offsetof(struct next_hop, dmac) + 8 <= sizeof(struct ne
 		       __builtin_offsetof(struct next_hop, smac) + 8 <= sizeof(struct next_hop),
 	       "an address of a next hop has to be followed by two bytes");
 
-/* Whether the port takes the frame: some ports take no frames of several buffers. */
-static __always_inline bool next_hop_takes(struct xdp_md *ctx, const struct next_hop *hop)
-{
-	return !hop->linear_only || one_buffer(ctx);
-}
-
 /*
  * The number of bytes by which a frame grows when its tag changes. to and from are PACKET_TAGGED + VLAN ID, or 0 for no
  * tag.

@@ -4,6 +4,7 @@
 
 #include "core/checksum.h"
 #include "core/next_hop.h"
+#include "core/takes.h"
 
 #include "assign.h"
 
@@ -117,7 +118,7 @@ static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *
 	if (ip + 20 > data_end)
 		return false; /* never: it was read before */
 	tos = lb_tos(ip, p->ip == 6);
-	if (!next_hop_takes(ctx, &backend->hop))
+	if (!next_hop_takes(ctx, &backend->hop, data_end - data))
 		return false;
 	if ((__u32)(data_end - data) != whole) {
 		full = bpf_xdp_get_buff_len(ctx);

@@ -54,9 +54,15 @@ static __always_inline bool lb_send_plain(struct xdp_md *ctx, const struct lb_pa
 	const __be32 third = bpf_htonl(LB_TTL << 24 | IPPROTO_IPIP << 16);
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
+	__u32 len = data_end - data;
 	void *ip;
 
-	if ((__u32)(data_end - data) != ETH_HLEN + p->ip_len || bpf_xdp_adjust_head(ctx, -20))
+	if (len != ETH_HLEN + p->ip_len)
+		return false;
+	/* Elsewhere ports that take one buffer only are not reached in the plain way. */
+	if (one_buffer_below && len >= one_buffer_below && !one_buffer(ctx))
+		return false;
+	if (bpf_xdp_adjust_head(ctx, -20))
 		return false;
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;

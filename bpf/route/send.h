@@ -3,6 +3,7 @@
 #define CULVERT_ROUTE_SEND_H
 
 #include "core/next_hop.h"
+#include "core/takes.h"
 
 #include "maps.h"
 
@@ -42,7 +43,7 @@ static __always_inline int route_send(struct xdp_md *ctx, struct packet *pkt,
 	bool v4 = pkt->ip == 4;
 	void *data, *data_end, *ip;
 
-	if (!next_hop_takes(ctx, hop) || !route_trim(ctx, pkt))
+	if (!next_hop_takes(ctx, hop, pkt->len) || !route_trim(ctx, pkt))
 		return PASS_ROUTE_EGRESS;
 	if (grow && bpf_xdp_adjust_head(ctx, -grow))
 		return PASS_ROUTE_EGRESS;

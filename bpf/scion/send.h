@@ -5,6 +5,7 @@
 #include "core/checksum.h"
 #include "core/clock.h"
 #include "core/seqcount.h"
+#include "core/takes.h"
 
 #include "path.h"
 
@@ -207,7 +208,7 @@ static __always_inline int scion_rewrite(struct xdp_md *ctx, const struct scion_
 
 	if (data + (was_v6 ? OUTER_IPV6 : OUTER_IPV4) > data_end)
 		return -PUNT_SCION_MALFORMED;
-	if (!next_hop_takes(ctx, hop))
+	if (!next_hop_takes(ctx, hop, data_end - data))
 		return -PUNT_SCION_BUFFERS;
 	check = scion_udp_check(data, p, l, was_v6, v6, to_host, data_end);
 	if (v6 != was_v6) {

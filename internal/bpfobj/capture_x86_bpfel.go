@@ -120,6 +120,7 @@ const (
 	CaptureVarLbSeed                = "lb_seed"
 	CaptureVarLbUnclaimed           = "lb_unclaimed"
 	CaptureVarLbUnclaimedOf         = "lb_unclaimed_of"
+	CaptureVarOneBufferBelow        = "one_buffer_below"
 	CaptureVarReasonBlocks          = "reason_blocks"
 	CaptureVarReasonNames           = "reason_names"
 	CaptureVarRouteActions          = "route_actions"
@@ -282,6 +283,7 @@ type CaptureVariableSpecs struct {
 	LbSeed                *ebpf.VariableSpec `ebpf:"lb_seed"`
 	LbUnclaimed           *ebpf.VariableSpec `ebpf:"lb_unclaimed"`
 	LbUnclaimedOf         *ebpf.VariableSpec `ebpf:"lb_unclaimed_of"`
+	OneBufferBelow        *ebpf.VariableSpec `ebpf:"one_buffer_below"`
 	ReasonBlocks          *ebpf.VariableSpec `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
@@ -470,6 +472,7 @@ type CaptureVariables struct {
 	LbSeed                *ebpf.Variable `ebpf:"lb_seed"`
 	LbUnclaimed           *ebpf.Variable `ebpf:"lb_unclaimed"`
 	LbUnclaimedOf         *ebpf.Variable `ebpf:"lb_unclaimed_of"`
+	OneBufferBelow        *ebpf.Variable `ebpf:"one_buffer_below"`
 	ReasonBlocks          *ebpf.Variable `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`

@@ -545,6 +545,7 @@ const (
 	PipelineVarLbSeed                = "lb_seed"
 	PipelineVarLbUnclaimed           = "lb_unclaimed"
 	PipelineVarLbUnclaimedOf         = "lb_unclaimed_of"
+	PipelineVarOneBufferBelow        = "one_buffer_below"
 	PipelineVarReasonBlocks          = "reason_blocks"
 	PipelineVarReasonNames           = "reason_names"
 	PipelineVarRouteActions          = "route_actions"
@@ -687,6 +688,7 @@ type PipelineVariableSpecs struct {
 	LbSeed                *ebpf.VariableSpec `ebpf:"lb_seed"`
 	LbUnclaimed           *ebpf.VariableSpec `ebpf:"lb_unclaimed"`
 	LbUnclaimedOf         *ebpf.VariableSpec `ebpf:"lb_unclaimed_of"`
+	OneBufferBelow        *ebpf.VariableSpec `ebpf:"one_buffer_below"`
 	ReasonBlocks          *ebpf.VariableSpec `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
@@ -850,6 +852,7 @@ type PipelineVariables struct {
 	LbSeed                *ebpf.Variable `ebpf:"lb_seed"`
 	LbUnclaimed           *ebpf.Variable `ebpf:"lb_unclaimed"`
 	LbUnclaimedOf         *ebpf.Variable `ebpf:"lb_unclaimed_of"`
+	OneBufferBelow        *ebpf.Variable `ebpf:"one_buffer_below"`
 	ReasonBlocks          *ebpf.Variable `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`

@@ -16,30 +16,31 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	ProbeMapLbAddrs     = "lb_addrs"
-	ProbeMapLbBackends  = "lb_backends"
-	ProbeMapLbEvents    = "lb_events"
-	ProbeMapLbFlows     = "lb_flows"
-	ProbeMapLbFragments = "lb_fragments"
-	ProbeMapLbHealth    = "lb_health"
-	ProbeMapLbLimits    = "lb_limits"
-	ProbeMapLbRings     = "lb_rings"
-	ProbeMapLbServers   = "lb_servers"
-	ProbeMapLbState     = "lb_state"
-	ProbeMapLbTraffic   = "lb_traffic"
-	ProbeMapLbVipCache  = "lb_vip_cache"
-	ProbeMapLbVips      = "lb_vips"
-	ProbeMapLimitShares = "limit_shares"
-	ProbeMapLimits      = "limits"
-	ProbeMapPorts       = "ports"
-	ProbeProgLbProbe    = "lb_probe"
-	ProbeVarLbBuckets   = "lb_buckets"
-	ProbeVarLbClock     = "lb_clock"
-	ProbeVarLbIdle      = "lb_idle"
-	ProbeVarLbOn        = "lb_on"
-	ProbeVarLbRingSize  = "lb_ring_size"
-	ProbeVarLbSecret    = "lb_secret"
-	ProbeVarLbSeed      = "lb_seed"
+	ProbeMapLbAddrs        = "lb_addrs"
+	ProbeMapLbBackends     = "lb_backends"
+	ProbeMapLbEvents       = "lb_events"
+	ProbeMapLbFlows        = "lb_flows"
+	ProbeMapLbFragments    = "lb_fragments"
+	ProbeMapLbHealth       = "lb_health"
+	ProbeMapLbLimits       = "lb_limits"
+	ProbeMapLbRings        = "lb_rings"
+	ProbeMapLbServers      = "lb_servers"
+	ProbeMapLbState        = "lb_state"
+	ProbeMapLbTraffic      = "lb_traffic"
+	ProbeMapLbVipCache     = "lb_vip_cache"
+	ProbeMapLbVips         = "lb_vips"
+	ProbeMapLimitShares    = "limit_shares"
+	ProbeMapLimits         = "limits"
+	ProbeMapPorts          = "ports"
+	ProbeProgLbProbe       = "lb_probe"
+	ProbeVarLbBuckets      = "lb_buckets"
+	ProbeVarLbClock        = "lb_clock"
+	ProbeVarLbIdle         = "lb_idle"
+	ProbeVarLbOn           = "lb_on"
+	ProbeVarLbRingSize     = "lb_ring_size"
+	ProbeVarLbSecret       = "lb_secret"
+	ProbeVarLbSeed         = "lb_seed"
+	ProbeVarOneBufferBelow = "one_buffer_below"
 )
 
 // LoadProbe returns the embedded CollectionSpec for Probe.
@@ -113,13 +114,14 @@ type ProbeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeVariableSpecs struct {
-	LbBuckets  *ebpf.VariableSpec `ebpf:"lb_buckets"`
-	LbClock    *ebpf.VariableSpec `ebpf:"lb_clock"`
-	LbIdle     *ebpf.VariableSpec `ebpf:"lb_idle"`
-	LbOn       *ebpf.VariableSpec `ebpf:"lb_on"`
-	LbRingSize *ebpf.VariableSpec `ebpf:"lb_ring_size"`
-	LbSecret   *ebpf.VariableSpec `ebpf:"lb_secret"`
-	LbSeed     *ebpf.VariableSpec `ebpf:"lb_seed"`
+	LbBuckets      *ebpf.VariableSpec `ebpf:"lb_buckets"`
+	LbClock        *ebpf.VariableSpec `ebpf:"lb_clock"`
+	LbIdle         *ebpf.VariableSpec `ebpf:"lb_idle"`
+	LbOn           *ebpf.VariableSpec `ebpf:"lb_on"`
+	LbRingSize     *ebpf.VariableSpec `ebpf:"lb_ring_size"`
+	LbSecret       *ebpf.VariableSpec `ebpf:"lb_secret"`
+	LbSeed         *ebpf.VariableSpec `ebpf:"lb_seed"`
+	OneBufferBelow *ebpf.VariableSpec `ebpf:"one_buffer_below"`
 }
 
 // ProbeObjects contains all objects after they have been loaded into the kernel.
@@ -185,13 +187,14 @@ func (m *ProbeMaps) Close() error {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbeVariables struct {
-	LbBuckets  *ebpf.Variable `ebpf:"lb_buckets"`
-	LbClock    *ebpf.Variable `ebpf:"lb_clock"`
-	LbIdle     *ebpf.Variable `ebpf:"lb_idle"`
-	LbOn       *ebpf.Variable `ebpf:"lb_on"`
-	LbRingSize *ebpf.Variable `ebpf:"lb_ring_size"`
-	LbSecret   *ebpf.Variable `ebpf:"lb_secret"`
-	LbSeed     *ebpf.Variable `ebpf:"lb_seed"`
+	LbBuckets      *ebpf.Variable `ebpf:"lb_buckets"`
+	LbClock        *ebpf.Variable `ebpf:"lb_clock"`
+	LbIdle         *ebpf.Variable `ebpf:"lb_idle"`
+	LbOn           *ebpf.Variable `ebpf:"lb_on"`
+	LbRingSize     *ebpf.Variable `ebpf:"lb_ring_size"`
+	LbSecret       *ebpf.Variable `ebpf:"lb_secret"`
+	LbSeed         *ebpf.Variable `ebpf:"lb_seed"`
+	OneBufferBelow *ebpf.Variable `ebpf:"one_buffer_below"`
 }
 
 // ProbePrograms contains all programs after they have been loaded into the kernel.

@@ -122,6 +122,7 @@ const (
 	SFlowVarLbSeed                = "lb_seed"
 	SFlowVarLbUnclaimed           = "lb_unclaimed"
 	SFlowVarLbUnclaimedOf         = "lb_unclaimed_of"
+	SFlowVarOneBufferBelow        = "one_buffer_below"
 	SFlowVarReasonBlocks          = "reason_blocks"
 	SFlowVarReasonNames           = "reason_names"
 	SFlowVarRouteActions          = "route_actions"
@@ -275,6 +276,7 @@ type SFlowVariableSpecs struct {
 	LbSeed                *ebpf.VariableSpec `ebpf:"lb_seed"`
 	LbUnclaimed           *ebpf.VariableSpec `ebpf:"lb_unclaimed"`
 	LbUnclaimedOf         *ebpf.VariableSpec `ebpf:"lb_unclaimed_of"`
+	OneBufferBelow        *ebpf.VariableSpec `ebpf:"one_buffer_below"`
 	ReasonBlocks          *ebpf.VariableSpec `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
@@ -452,6 +454,7 @@ type SFlowVariables struct {
 	LbSeed                *ebpf.Variable `ebpf:"lb_seed"`
 	LbUnclaimed           *ebpf.Variable `ebpf:"lb_unclaimed"`
 	LbUnclaimedOf         *ebpf.Variable `ebpf:"lb_unclaimed_of"`
+	OneBufferBelow        *ebpf.Variable `ebpf:"one_buffer_below"`
 	ReasonBlocks          *ebpf.Variable `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/netdev"
 )
 
 // MaxPorts is the largest number of interfaces of an instance (MAX_PORTS of bpf/core/port.h).
@@ -138,6 +139,11 @@ func (l *Loading) sizeMaps(o Options, ports []*net.Interface) {
 func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 	if err := spec.Variables[bpfobj.PipelineVarTaiOffsetNs].Set(taiOffset()); err != nil {
 		return fmt.Errorf("setting the clock's offset: %w", err)
+	}
+	if netdev.OneBufferOnly() {
+		if err := spec.Variables[bpfobj.PipelineVarOneBufferBelow].Set(uint32(netdev.FirstBuffer)); err != nil {
+			return fmt.Errorf("setting what the first of several buffers holds: %w", err)
+		}
 	}
 	return setWorkers(spec, m, o.RoundRobin)
 }

@@ -2,7 +2,13 @@
 
 package netdev
 
-import "github.com/vishvananda/netlink/nl"
+import (
+	"errors"
+	"sync"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
 
 // XDPFamily is the generic netlink family that says what drivers can do with XDP. It exists since Linux 6.3.
 const XDPFamily = "netdev"
@@ -55,3 +61,16 @@ func (c *Client) Egress(ifindex int, generic bool) Egress {
 	acts, ok := c.XDPActs(ifindex)
 	return Egress{None: ok && !generic && acts&ActXmit == 0, LinearOnly: acts&ActXmitSG == 0}
 }
+
+// FirstBuffer is the least number of bytes in the first of several buffers, with the drivers of kernels without XDPFamily
+// (bpf/core/next_hop.h).
+const FirstBuffer = 1024
+
+// OneBufferOnly tells whether the kernel has no XDPFamily, so that no device takes redirected frames of several buffers.
+var OneBufferOnly = sync.OnceValue(func() bool {
+	c, err := Open(XDPFamily)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, unix.ENOENT)
+})

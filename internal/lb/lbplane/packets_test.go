@@ -13,6 +13,9 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"culvert/internal/bpfobj"
+	"culvert/internal/datapath"
+	"culvert/internal/host/netdev"
 	"culvert/internal/testbed"
 )
 
@@ -290,4 +293,42 @@ func TestNoBackend(t *testing.T) {
 	b.expectSent(in, "fwd lb-flow", backend)
 	big := b.packet(client4, vip4, &layers.TCP{ACK: true}, make([]byte, 8000))
 	b.expectUnchanged(big, "drop lb-next-hop")
+}
+
+// oldKernel is a part that loads programs as for a kernel that redirects no frames of several buffers.
+type oldKernel struct{}
+
+func (oldKernel) Name() string                                     { return "old-kernel" }
+func (oldKernel) Check() error                                     { return nil }
+func (oldKernel) State(*datapath.Instance) (datapath.State, error) { return datapath.State{}, nil }
+func (oldKernel) Shared(*datapath.Loading) []string                { return nil }
+func (oldKernel) Fill(*datapath.Loading, *datapath.Instance) error { return nil }
+func (oldKernel) Load(l *datapath.Loading) error {
+	return l.Spec.Variables[bpfobj.PipelineVarOneBufferBelow].Set(uint32(netdev.FirstBuffer))
+}
+
+// TestSeveralBuffersOfOldKernels has programs as they are loaded for a kernel that redirects no frames of several buffers. These ask for
+// the whole length only of frames that may have another buffer behind the first: those are dropped, whichever way leads to the backend.
+func TestSeveralBuffersOfOldKernels(t *testing.T) {
+	defer func(real func() bool) { oneBufferOnly = real }(oneBufferOnly)
+	oneBufferOnly = func() bool { return true }
+	b := newBedOf(t, Options{}, datapath.Options{Name: "lb", Interfaces: []string{"lb0"}, Parts: []datapath.Part{oldKernel{}}})
+	for _, encap := range []Encap{IPIP, GUE} { // the former in straight-line code
+		backend := b.backend(1, 0, "10.0.0.11", func(backend *Backend) {
+			backend.Encap, backend.Hop.LinearOnly, backend.Hop.MTU = encap, true, 9000
+		})
+		if plain := backend.raw().Flags&backendPlain != 0; plain != (encap == IPIP) {
+			t.Errorf("encapsulation %v: straight-line code sends to it: %v", encap, plain)
+		}
+		b.vip(0, vip4, protoTCP, []Backend{backend})
+		client := fmt.Sprintf("203.0.113.7:%d", 1000+int(encap))
+		b.expectSent(b.packet(client, vip4, &layers.TCP{SYN: true}, nil), "fwd lb-new", backend)
+		for _, size := range []int{100, 1400, 3000} {
+			b.expectSent(b.packet(client, vip4, &layers.TCP{ACK: true}, make([]byte, size)), "fwd lb-flow", backend)
+		}
+		b.expectUnchanged(b.packet(client, vip4, &layers.TCP{ACK: true}, make([]byte, 8000)), "drop lb-next-hop")
+		// The packet ends with the first buffer, which has 3520 bytes in a test run.
+		full := b.packet(client, vip4, &layers.TCP{ACK: true}, make([]byte, 3520-54))
+		b.expectUnchanged(append(full, make([]byte, 4000)...), "drop lb-next-hop")
+	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
+	"culvert/internal/host/netdev"
 )
 
 // Flags of struct lb_vip and of struct lb_backend (bpf/lb/maps.h).
@@ -274,9 +275,13 @@ func (b Backend) raw() bpfobj.PipelineLbBackend {
 	return raw
 }
 
-// plain returns whether the programs can send to the backend by the fast path of bpf/lb/send_fast.h.
+// oneBufferOnly is netdev.OneBufferOnly, but for a test.
+var oneBufferOnly = netdev.OneBufferOnly
+
+// plain returns whether the programs can send to the backend by the fast path of bpf/lb/send_fast.h. That counts buffers only where
+// no interface takes several.
 func (b Backend) plain() bool {
-	return b.Encap == IPIP && b.Addr.Is4() && b.Hop.Port != 0 && b.Hop.VLAN == 0 && !b.Hop.LinearOnly
+	return b.Encap == IPIP && b.Addr.Is4() && b.Hop.Port != 0 && b.Hop.VLAN == 0 && (!b.Hop.LinearOnly || oneBufferOnly())
 }
 
 // SetBackend writes a backend. Programs see the old one or the new one, never a mix.
