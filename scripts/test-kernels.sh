@@ -15,7 +15,7 @@ export GOARCH=$arch
 # Packages, and what to run of each. An emulator takes some ten times as long as the machine: loading a
 # program takes seconds. So there is one test of each kind, and fewer packets.
 declare -A suites=(
-  [datapath]='-test.run=^(TestAttachAndDetach|TestModeStays|TestLayouts|TestLossesAreCounted|TestWorkersFinishChecksums|TestFronts.*)$'
+  [datapath]='-test.run=^(TestAttachAndDetach|TestModeStays|TestLayouts|TestLossesAreCounted|TestWorkersFinishChecksums|TestWorkersInGenericMode|TestFronts.*)$'
   [filterplane]='-test.run=^(TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys))$'
   [decapplane]='-test.run=^TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)$'
   [lbplane]='-test.run=^(TestGC(Frees|BeforeTimesWrap|UnderLoad)|Test(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|VLAN(s|Devices)|Forged(SYN|End|Fragment|ID)|Migrate(Locked|Busy)|SourcePort)|TestUnclaimed(IsAnswered|IsDropped|IsTheKernels|OnVLANs)|TestProbeMarksOfOthers)$'

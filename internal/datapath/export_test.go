@@ -117,3 +117,14 @@ func replaceMeta(t *testing.T, dir string, m meta) {
 
 // PortStays is portStays.
 const PortStays = portStays
+
+// RunsWholeBatches is runsWholeBatches.
+func RunsWholeBatches() bool { return runsWholeBatches() }
+
+// SetRunsWholeBatches has the kernel count as one that does or that does not, until the test ends.
+func SetRunsWholeBatches(t testing.TB, whole bool) {
+	t.Helper()
+	former := runsWholeBatches
+	t.Cleanup(func() { runsWholeBatches = former })
+	runsWholeBatches = func() bool { return whole }
+}

@@ -5,7 +5,10 @@ package datapath
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bpfobj"
@@ -24,13 +27,29 @@ const (
 // unfinished are the drivers that hand on packets whose checksums the sender has left to a card.
 var unfinished = map[string]bool{"veth": true, "tun": true, "vif": true}
 
+// runsWholeBatches tells whether the kernel runs a worker's program on all packets of a batch in generic mode. Older ones end the batch at
+// the first packet that the program redirects or drops, and give the others to the stack. The change to arrays of packets that mended
+// it gave the kernel's struct of a worker a member for GRO, in Linux 6.15. Kernels that do not show their types count as older. It is a
+// variable for a test.
+var runsWholeBatches = sync.OnceValue(func() bool {
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		return false
+	}
+	var entry *btf.Struct
+	return types.TypeByName("bpf_cpu_map_entry", &entry) == nil &&
+		slices.ContainsFunc(entry.Members, func(m btf.Member) bool { return m.Name == "gro" })
+})
+
 // spreadFlags says what a CPUMAP loses of frames that come in by an interface. In generic mode it carries the kernel's whole packet, and
-// loses nothing, but for frames with a tag the kernel does not find the Ethernet header again. A veth takes no tags off, whatever its
-// features say.
+// loses nothing, but for frames with a tag the kernel does not find the Ethernet header again, and some kernels do not run the program
+// on each packet. A veth takes no tags off, whatever its features say.
 func (i *Instance) spreadFlags(name string) (flags uint8) {
 	switch {
 	case len(i.meta.Workers.CPUs) == 0:
 		return 0
+	case i.meta.Generic && !runsWholeBatches():
+		return portStays
 	case i.meta.Generic:
 		return portTagsStay
 	}
@@ -63,8 +82,21 @@ func (i *Instance) Spread() map[string]bool {
 	return spread
 }
 
+// WhyStays says why all packets of an interface stay on the CPU that receives them, and the command that mends it, "" if none does. It
+// is about interfaces for which Spread has false.
+func WhyStays(name string, generic bool) (why, mend string) {
+	switch {
+	case generic:
+		return "in generic mode this kernel (older than Linux 6.15) does not run the program on each packet of a worker",
+			"culvert reload, without [workers] in the file"
+	case netdev.IsBond(name):
+		return "it is a bond, whose packets stay on the CPUs that receive them", ""
+	}
+	return "it takes VLAN tags off, which a worker's queue would lose", netdev.KeepTags(name)
+}
+
 // Stays tells whether all packets that come in by an interface are processed on the CPU that receives them, though there are workers:
-// the card takes VLAN tags off, and the queue of a worker would lose them.
+// WhyStays says why.
 func (i *Instance) Stays(index int) bool {
 	port, ok := i.Port(index)
 	return ok && port.Spread&portStays != 0

@@ -25,6 +25,7 @@ import (
 	"culvert/internal/host/cpus"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/route/routeplane"
+	"culvert/internal/scion/scionplane"
 	"culvert/internal/testbed"
 )
 
@@ -509,5 +510,62 @@ func TestWorkersLeaveTagsAlone(t *testing.T) {
 		if got := b.enqueued(t) - before; got != uint64(1-bpfobj.Flag(stays)) {
 			t.Errorf("tags are taken off %v: %d packets enqueued", stays, got)
 		}
+	}
+}
+
+// TestWorkersInGenericMode wants all packets to be forwarded in generic mode: through the worker on a kernel that runs its program on each
+// of them, and on the CPU that receives them on one that does not. The sender has a priority with which the worker on the same CPU waits
+// for it, so that there are batches.
+func TestWorkersInGenericMode(t *testing.T) {
+	testbed.InNamespace(t)
+	list, err := cpus.Online()
+	if err != nil {
+		t.Fatal(err)
+	}
+	onCPU(t, list[0])
+	var frames [][]byte
+	for n := range ipPackets {
+		frames = append(frames, ipFrames(t, ipUDP4, n)...)
+	}
+	for _, whole := range []bool{datapath.RunsWholeBatches(), false} {
+		datapath.SetRunsWholeBatches(t, whole)
+		b := newIPBed(t, datapath.Workers{CPUs: list[:1]}, true)
+		// As if another CPU had fed the worker before, so that no packet skips the queue, not even on a machine with one CPU.
+		if err := b.inst.Map(bpfobj.PipelineMapWorkerFed).Put(uint32(0), uint32(1)); err != nil {
+			t.Fatal(err)
+		}
+		schedule(t, unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1})
+		for range 10 {
+			for _, frame := range frames {
+				if err := unix.Sendto(b.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: b.v1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		schedule(t, unix.SchedAttr{Policy: unix.SCHED_NORMAL})
+		sent := 10 * len(frames)
+		b.fwd.take(t, sent)
+		// The kernel would forward as well what it gets past the program.
+		if got := forwardedOn(t, scionplane.Of(b.inst), "v0")[list[0]]; got != uint64(sent) {
+			t.Errorf("the kernel runs the program on whole batches: %v; of %d packets, the program has forwarded %d", whole, sent, got)
+		}
+		if got := b.enqueued(t); got != uint64(sent)*uint64(bpfobj.Flag(whole)) {
+			t.Errorf("the kernel runs the program on whole batches: %v; of %d packets, workers were given %d", whole, sent, got)
+		}
+		if spread := b.inst.Spread(); spread["v0"] != whole {
+			t.Errorf("the kernel runs the program on whole batches: %v; workers get packets: %v", whole, spread)
+		}
+		b.close(t)
+		testbed.DeleteDevice(t, "v0")
+		testbed.DeleteDevice(t, "v2")
+	}
+}
+
+// schedule sets how the kernel schedules the calling thread.
+func schedule(t *testing.T, how unix.SchedAttr) {
+	t.Helper()
+	how.Size = unix.SizeofSchedAttr
+	if err := unix.SchedSetAttr(0, &how, 0); err != nil {
+		t.Fatal(err)
 	}
 }

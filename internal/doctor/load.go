@@ -25,8 +25,8 @@ type Load struct {
 // InterfaceLoad is the part of one interface.
 type InterfaceLoad struct {
 	Interface string
-	// Stays tells that its packets stay on the CPU that receives them, though there are workers.
-	Stays bool
+	// Stays says why its packets stay on the CPU that receives them, though there are workers, "" if they do not. Mend is the command.
+	Stays, Mend string
 	// Queues are its receive queues, nil if they are not known, and Packets what each has got, by queue.
 	Queues  *netdev.Queues
 	Packets map[int]uint64
@@ -75,10 +75,9 @@ func checkLoads(loads []Load, online []int) (found []Finding) {
 // stays finds interfaces whose packets workers do not get.
 func (l Load) stays() (found []Finding) {
 	for _, i := range l.Interfaces {
-		if i.Stays {
+		if i.Stays != "" {
 			found = append(found, Finding{
-				Status: Warn, Check: "workers", Interface: i.Interface, Command: netdev.KeepTags(i.Interface),
-				Finding: "workers get none of its packets: it takes VLAN tags off, which a worker's queue would lose",
+				Status: Warn, Check: "workers", Interface: i.Interface, Command: i.Mend, Finding: "workers get none of its packets: " + i.Stays,
 			})
 		}
 	}

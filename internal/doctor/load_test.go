@@ -38,7 +38,7 @@ func TestLoads(t *testing.T) {
 		{"workers on CPUs that receive", Load{Router: "r", Workers: []int{0, 1}, CPUs: map[int]uint64{0: 5000, 1: 5000}, Enqueued: map[int]uint64{0: 4000, 1: 4000}},
 			"workers", "r: 2 workers cost more than they bring: CPUs 0-1 receive already", "without [workers]", ""},
 		{name: "more workers than receivers", load: Load{Workers: []int{0, 1, 2, 3}, CPUs: map[int]uint64{0: 5000, 1: 5000}, Enqueued: map[int]uint64{0: 4000, 1: 4000}}},
-		{"tags", Load{Workers: []int{0, 1}, Interfaces: []InterfaceLoad{{Interface: "e0", Stays: true}}}, "workers", "it takes VLAN tags off", "ethtool -K e0 rxvlan off", "e0"},
+		{"tags", Load{Workers: []int{0, 1}, Interfaces: []InterfaceLoad{{Interface: "e0", Stays: "it takes VLAN tags off", Mend: "ethtool -K e0 rxvlan off"}}}, "workers", "it takes VLAN tags off", "ethtool -K e0 rxvlan off", "e0"},
 	} {
 		got := checkLoads([]Load{tt.load}, []int{0, 1, 2, 3})
 		switch {

@@ -19,6 +19,7 @@ type loadSource interface {
 	Workers() datapath.Workers
 	Enqueued() ([]uint64, error)
 	Spread() map[string]bool
+	Generic() bool
 	AttachedNow() []string
 }
 
@@ -27,7 +28,11 @@ func loadOf(inst loadSource, wait func()) doctor.Load {
 	l := doctor.Load{Router: inst.Name(), Workers: inst.Workers().CPUs}
 	for _, name := range inst.AttachedNow() {
 		spread, known := inst.Spread()[name]
-		l.Interfaces = append(l.Interfaces, doctor.InterfaceLoad{Interface: name, Stays: known && !spread, Queues: netdev.ReadQueues(name)})
+		load := doctor.InterfaceLoad{Interface: name, Queues: netdev.ReadQueues(name)}
+		if known && !spread {
+			load.Stays, load.Mend = datapath.WhyStays(name, inst.Generic())
+		}
+		l.Interfaces = append(l.Interfaces, load)
 	}
 	cpus, enqueued := work(inst)
 	var sum uint64

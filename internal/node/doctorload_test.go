@@ -3,7 +3,10 @@
 package node
 
 import (
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"culvert/internal/datapath"
@@ -14,14 +17,17 @@ import (
 type loadPlane struct {
 	cpus     []stats.CPUPackets
 	enqueued []uint64
+	spread   map[string]bool
+	generic  bool
 }
 
 func (p *loadPlane) Ports() ([]stats.Port, error) { return []stats.Port{{CPUs: p.cpus}}, nil }
 func (p *loadPlane) Name() string                 { return "r" }
 func (p *loadPlane) Workers() datapath.Workers    { return datapath.Workers{CPUs: []int{0, 1}} }
 func (p *loadPlane) Enqueued() ([]uint64, error)  { return p.enqueued, nil }
-func (p *loadPlane) Spread() map[string]bool      { return nil }
-func (p *loadPlane) AttachedNow() []string        { return nil }
+func (p *loadPlane) Spread() map[string]bool      { return p.spread }
+func (p *loadPlane) Generic() bool                { return p.generic }
+func (p *loadPlane) AttachedNow() []string        { return slices.Collect(maps.Keys(p.spread)) }
 
 // TestLoad reads counters that change while loadOf waits.
 func TestLoad(t *testing.T) {
@@ -33,6 +39,11 @@ func TestLoad(t *testing.T) {
 	if !reflect.DeepEqual(l.CPUs, map[int]uint64{0: 100, 1: 7}) || !reflect.DeepEqual(l.Enqueued, map[int]uint64{0: 7}) || l.Router != "r" || len(l.Workers) != 2 {
 		t.Errorf("%+v", l)
 	}
+	p.spread, p.generic = map[string]bool{"e0": false}, true
+	if got := loadOf(p, func() {}).Interfaces; len(got) != 1 || !strings.HasPrefix(got[0].Stays, "in generic mode") || !strings.HasPrefix(got[0].Mend, "culvert reload") {
+		t.Errorf("%+v", got)
+	}
+	p.spread = nil
 	p.cpus = []stats.CPUPackets{{CPU: 0, Packets: 9999}}
 	if l := loadOf(p, func() { t.Error("it waited for a data plane with few packets") }); len(l.CPUs) != 0 || len(l.Workers) != 2 {
 		t.Errorf("%+v", l)

@@ -12,7 +12,7 @@ var (
 	enqueuedDesc = prometheus.NewDesc("culvert_worker_enqueued_packets_total",
 		"Packets given to workers, by the CPU that received them, those that a full queue has refused included.", []string{"cpu"}, nil)
 	spreadDesc = prometheus.NewDesc("culvert_interface_spread",
-		"With workers, 1 if they get packets of the interface, 0 if all of these stay on the CPU that receives them, because the card takes VLAN tags off.",
+		"With workers, 1 if they get packets of the interface, 0 if all of these stay on the CPU that receives them, because a worker's queue would lose something of them.",
 		[]string{"interface"}, nil)
 )
 

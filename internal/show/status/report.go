@@ -114,8 +114,10 @@ type Interface struct {
 	Peer []doctor.Finding `json:"peer,omitempty"`
 	// Queues are the receive queues of the device. They are known in the caller's own network namespace only.
 	Queues *netdev.Queues `json:"queues,omitempty"`
-	// Stays tells that all its packets stay on the CPU that receives them, though there are workers: the card takes VLAN tags off.
-	Stays bool `json:"stays,omitempty"`
+	// Stays tells that all its packets stay on the CPU that receives them, though there are workers. StaysBecause says why, and the
+	// command that mends it if there is one.
+	Stays        bool   `json:"stays,omitempty"`
+	StaysBecause string `json:"stays_because,omitempty"`
 	// Packets and Bytes are all that was received: the sum over the reasons.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -257,8 +259,8 @@ func describe(inst *datapath.Instance) (Router, error) {
 		i := Interface{Port: p}
 		i.Packets, i.Bytes = p.Total()
 		i.describeDevice(devices)
-		if got, known := spread[p.Interface]; known {
-			i.Stays = !got
+		if got, known := spread[p.Interface]; known && !got {
+			i.Stays, i.StaysBecause = true, staysBecause(cmp.Or(i.Renamed, i.Interface), inst.Generic())
 		}
 		if r.Here && i.State != "" {
 			i.Queues = netdev.ReadQueues(cmp.Or(i.Renamed, i.Interface))
@@ -293,6 +295,15 @@ func describe(inst *datapath.Instance) (Router, error) {
 		r.ownKeyMissing = !slices.ContainsFunc(keys, func(k scionplane.KeyInfo) bool { return k.ID == own })
 	}
 	return r, r.describeLinks(router)
+}
+
+// staysBecause says why workers get no packets of an interface.
+func staysBecause(name string, generic bool) string {
+	why, mend := datapath.WhyStays(name, generic)
+	if mend != "" {
+		why += ": " + mend
+	}
+	return why
 }
 
 func (i *Interface) describeDevice(all map[string]datapath.Device) {

@@ -13,7 +13,6 @@ import (
 
 	"culvert/internal/datapath"
 	"culvert/internal/host/cpus"
-	"culvert/internal/host/netdev"
 	"culvert/internal/host/pins"
 	"culvert/internal/show"
 	"culvert/internal/show/text"
@@ -317,8 +316,7 @@ func (i Interface) text(unattached string, verbose bool) []string {
 		lines = append(lines, fmt.Sprintf("    FAILS: %s: %s", f.Finding, f.Command))
 	}
 	if i.Stays {
-		lines = append(lines, "    workers get none of its packets: it takes VLAN tags off, which a worker's queue would lose: "+
-			netdev.KeepTags(cmp.Or(i.Renamed, i.Interface)))
+		lines = append(lines, "    workers get none of its packets: "+i.StaysBecause)
 	}
 	if i.Queues != nil {
 		lines = append(lines, "    queues: "+i.Queues.String())
