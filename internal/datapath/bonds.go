@@ -34,7 +34,7 @@ func (i *Instance) setMembers(bonds []*netdev.Bond) error {
 	for _, b := range bonds {
 		of[b.Index] = true
 		for _, m := range b.Members {
-			if uint32(m.Index) >= ports.MaxEntries() {
+			if !i.HasRoom(m.Index) {
 				errs = append(errs, fmt.Errorf("%s, which is a member of %s, has index %d, and there is room up to %d: its packets are left to the kernel "+
 					"until the process is started again", m.Name, b.Name, m.Index, ports.MaxEntries()-1))
 				continue
@@ -118,8 +118,14 @@ func (i *Instance) FollowBonds() (map[string]*netdev.Bond, error) {
 	return bonds, errors.Join(err, i.setMembers(all))
 }
 
+// HasRoom tells whether an interface with this index can have an entry. The map of interfaces has as many as were thought enough when the
+// programs were loaded.
+func (i *Instance) HasRoom(index int) bool {
+	return index >= 0 && uint64(index) < uint64(i.maps[bpfobj.PipelineMapPorts].MaxEntries())
+}
+
 // KnowsMember tells whether the programs treat what comes in by a member of a bond as the bond does now. It is false for a member that has
-// joined, or whose state has changed, while no process has followed the bond.
+// joined, or whose state has changed, while no process has followed the bond, and for one without room (HasRoom).
 func (i *Instance) KnowsMember(b *netdev.Bond, m netdev.BondMember) bool {
 	var entry bpfobj.PipelinePort
 	err := i.maps[bpfobj.PipelineMapPorts].Lookup(uint32(m.Index), &entry)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/netdev"
 )
 
 // Member is a member of an interface that is a bond.
@@ -16,6 +17,15 @@ type Member struct {
 	// Unknown says that the programs do not know the member or its state, since no process follows the bond: the kernel handles what
 	// comes in by it.
 	Unknown bool `json:"unknown,omitempty"`
+	// NoRoom says that the programs cannot know the member, since its index is beyond what they were loaded for: the kernel handles what
+	// comes in by it until the process is started again.
+	NoRoom bool `json:"no_room,omitempty"`
+}
+
+// describeMember says what the programs know of a member.
+func describeMember(inst *datapath.Instance, b *netdev.Bond, m netdev.BondMember) Member {
+	room := inst.HasRoom(m.Index)
+	return Member{Name: m.Name, State: m.State(), Unknown: room && !inst.KnowsMember(b, m), NoRoom: !room}
 }
 
 // describeBonds adds the members to interfaces that are bonds.
@@ -28,7 +38,7 @@ func describeBonds(interfaces []Interface, inst *datapath.Instance) {
 			continue
 		}
 		for _, m := range b.Members {
-			i.Members = append(i.Members, Member{Name: m.Name, State: m.State(), Unknown: !inst.KnowsMember(b, m)})
+			i.Members = append(i.Members, describeMember(inst, b, m))
 		}
 	}
 }
@@ -38,13 +48,19 @@ func (i Interface) memberText() string {
 	if i.Members == nil {
 		return ""
 	}
-	var all []string
+	var all, beyond []string
 	unknown := false
 	for _, m := range i.Members {
 		all = append(all, m.Name+" "+m.State)
 		unknown = unknown || m.Unknown
+		if m.NoRoom {
+			beyond = append(beyond, m.Name)
+		}
 	}
 	line := "    members: " + strings.Join(all, ", ")
+	if beyond != nil {
+		line += "  NO ROOM for " + strings.Join(beyond, ", ") + ": the kernel forwards what comes in by it until the process is started again"
+	}
 	if unknown {
 		line += "  CHANGED SINCE: no process has followed, and the kernel forwards what comes in by some of them"
 	}
