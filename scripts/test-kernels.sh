@@ -30,7 +30,7 @@ declare -A suites=(
   [netfilter]='-test.run=^(TestIPVS|TestIPVSOfTheKernel|TestNetfilterProgramOfTheKernel)$'
   [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestDevices.*|TestSource)$'
   [sflowplane]='-test.run=^TestSampling$'
-  [sflowstage]='-test.run=^(TestAnsweredSYN|TestTaggedDrops|TestNextHops|TestSamples|TestCounters|TestCollectorGone|TestUnread|TestDropsLimit|TestReload|TestReloadOfOthers|TestTable)$'
+  [sflowstage]='-test.run=^(TestAnsweredSYN|TestTaggedDrops|TestWorkersLoad|TestNextHops|TestSamples|TestCounters|TestCollectorGone|TestUnread|TestDropsLimit|TestReload|TestReloadOfOthers|TestTable)$'
   [captureplane]='-test.run=^(TestCapture(Frames|Bytes|Selects|Sample|Twice|Killed|OfWhatGoes|EndsOnce)|TestLockLookedAt)$/^neither'
 )
 

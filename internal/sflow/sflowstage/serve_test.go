@@ -27,6 +27,7 @@ import (
 	"culvert/internal/datapath"
 	"culvert/internal/filter/cbpf"
 	"culvert/internal/filter/filterplane"
+	"culvert/internal/host/cpus"
 	"culvert/internal/scion/scionpkt"
 	"culvert/internal/scion/scionplane/scionbed"
 	"culvert/internal/sflow"
@@ -163,6 +164,31 @@ func TestWorkersAndCapture(t *testing.T) {
 	}
 	b.must(s.Close())
 	send("after it")
+}
+
+// TestWorkersLoad has a worker while packets are sampled, while they are captured too, and afterwards: each has programs of its own, which the
+// kernel has to load with workers as without. One CPU is enough.
+func TestWorkersLoad(t *testing.T) {
+	list, err := cpus.Online()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBed(t, list[0])
+	b.serve("rate = 1\npolling = \"0s\"\n")
+	seen := func(what string) {
+		t.Helper()
+		b.send(b.packet("192.0.2.5", 64, 2000, 20))
+		if got := b.receive(what, func(r *received) bool { return len(r.flows) >= 1 }); len(got.flows) != 1 {
+			t.Errorf("%s: %d samples of a packet", what, len(got.flows))
+		}
+	}
+	seen("before")
+	s, err := captureplane.Start(b.inst, captureplane.Options{Program: cbpf.Program{{Op: 0x6, K: 1}}, InBytes: 64, OutBytes: 64},
+		[]datapath.Fronted{filterplane.NewPart()}, 1<<20)
+	b.must(err)
+	seen("during a capture")
+	b.must(s.Close())
+	seen("after it")
 }
 
 // TestCollectorGone wants packets to be sampled whatever becomes of the collector, and one line in the log for each change.
