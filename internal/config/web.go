@@ -24,7 +24,7 @@ func (n *Node) WebAddress() string {
 	return n.Web.Listen
 }
 
-// check refuses an address without a port that a browser can be given.
+// check refuses what is no address of a page.
 func (w *Web) check(at Position) error {
 	if w == nil {
 		return nil
@@ -32,16 +32,24 @@ func (w *Web) check(at Position) error {
 	if w.Listen == "" {
 		return at.Locate("", errors.New(`[web] has no listen: give the page an address, as listen = "127.0.0.1:9480", or delete [web]`))
 	}
-	_, port, err := net.SplitHostPort(w.Listen)
+	if err := ListenAddress(w.Listen); err != nil {
+		return at.Locate("listen", err)
+	}
+	return nil
+}
+
+// ListenAddress returns the error with which [web] refuses what is no address with a port that a browser can be given.
+func ListenAddress(listen string) error {
+	_, port, err := net.SplitHostPort(listen)
 	number := uint64(0)
 	if err == nil {
 		number, err = strconv.ParseUint(port, 10, 16)
 	}
 	switch {
 	case err != nil:
-		return at.Locate("listen", fmt.Errorf("listen = %q: use address:port", w.Listen))
+		return fmt.Errorf("listen = %q: use address:port", listen)
 	case number == 0:
-		return at.Locate("listen", fmt.Errorf("listen = %q: port 0 is any that is free, so nobody would know where the page is: name one, such as 9480", w.Listen))
+		return fmt.Errorf("listen = %q: port 0 is any that is free, so nobody would know where the page is: name one, such as 9480", listen)
 	}
 	return nil
 }

@@ -185,7 +185,8 @@ func checkListeners(n *config.Node, served int) error {
 			errs.Add(n.Locate("metrics", metricsError(n.Metrics, err)))
 		}
 	}
-	if at := n.WebAddress(); at != "" {
+	// What is no address has been refused with the file.
+	if at := n.WebAddress(); at != "" && config.ListenAddress(at) == nil {
 		if err := tcplisten.Check(at, served); err != nil {
 			errs.Add(n.In("web").Locate("listen", webError(at, err)))
 		}

@@ -149,6 +149,8 @@ forwarded = true
 			"DIR/a-local-address-elsewhere.toml:10:17: neighbor 192.0.2.9: this host does not have local_address 192.0.2.3"}},
 		{"page elsewhere", checkHead + "[web]\nlisten = \"192.0.2.3:9480\"\n[route]\n",
 			[]string{"DIR/page-elsewhere.toml:3:10: serving the page on 192.0.2.3:9480: this host does not have the address 192.0.2.3"}, nil},
+		{"page nowhere", checkHead + "[web]\nlisten = \"nonsense\"\n[route]\n",
+			[]string{"DIR/page-nowhere.toml:3:10: listen = \"nonsense\": use address:port"}, nil},
 		{"metrics elsewhere, and workers for nothing", "metrics = \"192.0.2.3:9441\"\n" + checkHead + "[workers]\ncpus = [0]\n[filter]\n",
 			[]string{"DIR/metrics-elsewhere,-and-workers-for-nothing.toml:1:11: serving metrics on 192.0.2.3:9441: this host does not have the address 192.0.2.3"},
 			[]string{"DIR/metrics-elsewhere,-and-workers-for-nothing.toml:3:2: [workers] has no effect"}},

@@ -74,7 +74,7 @@ func (p *plan) Changes(former stage.Plan, _ *datapath.Instance) []string {
 	var c stage.Changes
 	old, ok := former.(*plan)
 	if !ok {
-		c.Add("sFlow on: one packet of %d to %s", p.file.settings.Rate, p.file.settings.collector())
+		c.Add("sFlow: one packet of %d to %s", p.file.settings.Rate, p.file.settings.collector())
 		return c
 	}
 	was, is := &old.file.settings, &p.file.settings

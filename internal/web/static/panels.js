@@ -26,7 +26,8 @@ const named = (title, of, words) => ({ title, class: "named", write: (cell, item
   write(cell.words, w);
 } });
 
-const verdictTitles = { drop: "drop", limited: "over limit", lost: "lost", punt: "slow path", pass: "kernel", fwd: "forward", decap: "decap" };
+// Verdicts have their own words, as in 'culvert status', but for what was over the limit of a slow path.
+const verdictTitles = { limited: "over limit" };
 const verdictOrder = ["lost", "limited", "drop", "punt", "pass", "fwd"];
 
 // still marks rows whose counters stand.
