@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"culvert/internal/cluster"
+	"culvert/internal/show/text"
 	"culvert/internal/show/usage"
 )
 
@@ -199,7 +200,7 @@ func (l *lock) start(ctx context.Context, from, to int64, scopes []string, state
 	if away := f.away(ctx, states); len(away) > 0 {
 		say.Line("not there: %s; they run the revision once they are back", some(away))
 	}
-	say.Line("%d of %d nodes in %d steps", len(reached), len(states), len(plan))
+	say.Line("%d of %d nodes in %s", len(reached), len(states), text.Count(uint64(len(plan)), "step"))
 	c := cluster.Current{Revision: from, Rollout: &cluster.Rollout{To: to, Plan: plan, Wait: steps.Wait, Within: steps.Within, By: f.by}}
 	if err := l.writeCurrent(ctx, c); err != nil {
 		return err

@@ -73,13 +73,13 @@ func (h *History) Lines() []string {
 		return lines
 	}
 	var a text.Table
-	a.Add("WHEN", "BY", "DID", "OUTCOME", "ON")
+	a.Add("WHEN", "BY", "DID", "ON", "OUTCOME")
 	for _, e := range slices.Backward(h.Audit) {
 		outcome := e.Outcome
 		if e.Why != "" {
 			outcome += ": " + e.Why
 		}
-		a.Add(when(e.At), e.By, e.Did, outcome, e.On)
+		a.Add(when(e.At), e.By, e.Did, e.On, outcome)
 	}
 	return append(append(lines, ""), a.Lines()...)
 }

@@ -126,7 +126,7 @@ func (l *lock) back(ctx context.Context, c cluster.Current, why string, nodes *N
 	}
 	behind := wait(ctx, nodes, r.Within, r.Nodes, c.Revision, say)
 	if len(behind) == 0 {
-		say.Line("%d nodes run revision %d again", len(r.Nodes), c.Revision)
+		say.Line("back on revision %d: %s", c.Revision, some(r.Nodes))
 	} else {
 		say.Line("do not run revision %d again yet: %s", c.Revision, some(behind))
 	}

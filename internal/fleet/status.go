@@ -174,12 +174,12 @@ func (s *Status) unequalBackends() (lines []string) {
 
 // Lines returns it for people.
 func (s *Status) Lines() []string {
-	head := fmt.Sprintf("cluster %s: %d nodes, revision %d", s.Cluster, len(s.Nodes), s.Current.Revision)
+	head := fmt.Sprintf("cluster %s: %s, revision %d", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"), s.Current.Revision)
 	if s.Current.Revision == 0 {
-		head = fmt.Sprintf("cluster %s: %d nodes, no revision: they run their own files", s.Cluster, len(s.Nodes))
+		head = fmt.Sprintf("cluster %s: %s, no revision: they run their own files", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"))
 	}
 	if len(s.Urgents) > 0 {
-		head += fmt.Sprintf(", %d urgent changes", len(s.Urgents))
+		head += ", " + text.Count(uint64(len(s.Urgents)), "urgent change")
 	}
 	lines := append([]string{head}, s.Table()...)
 	if len(s.Differs) > 0 {

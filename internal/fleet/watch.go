@@ -11,6 +11,7 @@ import (
 
 	"culvert/internal/show"
 	"culvert/internal/show/screen"
+	"culvert/internal/show/text"
 )
 
 // Watch shows the nodes live on a terminal until ctx ends, or with count that many times as lines.
@@ -48,7 +49,7 @@ func (f *Fleet) view(now *Status, look func() (*Status, error)) screen.View {
 		if r := now.Current.Rollout; r != nil {
 			right = fmt.Sprintf("revision %d → %d, step %d of %d", now.Current.Revision, r.To, r.Step, len(r.Plan))
 		}
-		lines := []screen.Line{t.TitleLine(fmt.Sprintf("cluster %s: %d nodes, %d away", now.Cluster, len(now.Nodes), len(now.Away)), right, width)}
+		lines := []screen.Line{t.TitleLine(fmt.Sprintf("cluster %s: %s, %d away", now.Cluster, text.Count(uint64(len(now.Nodes)), "node"), len(now.Away)), right, width)}
 		table := now.Table()
 		lines = append(lines, screen.Line{Style: t.Head, Text: table[0]})
 		for _, d := range now.Differs {
