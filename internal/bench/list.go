@@ -14,6 +14,7 @@ import (
 	"culvert/internal/bench/report"
 	"culvert/internal/bench/scenario"
 	"culvert/internal/bench/scenario/filterrun"
+	"culvert/internal/bench/scenario/fleetrun"
 	"culvert/internal/bench/scenario/lbrun"
 	"culvert/internal/bench/scenario/routerun"
 )
@@ -23,7 +24,7 @@ func scenarios() []scenario.Scenario {
 	return []scenario.Scenario{
 		scenario.Veth(), scenario.Workers(), scenario.Cost(), scenario.Scion3(),
 		routerun.Scenario(), filterrun.Scenario(), lbrun.Scenario(),
-		scenario.NDR(), scenario.Latency(), scenario.Generator(),
+		scenario.NDR(), scenario.Latency(), scenario.Generator(), fleetrun.Scenario(),
 	}
 }
 

@@ -36,7 +36,7 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// WriteFiles writes PREFIX.json, PREFIX.md with the table, and the plots. It returns the names of the files.
+// WriteFiles writes PREFIX.json, PREFIX.md with the table, and the plots, if there is something to draw. It returns the names of the files.
 func (r *Report) WriteFiles(prefix string) ([]string, error) {
 	var asJSON, table bytes.Buffer
 	if err := errors.Join(r.WriteJSON(&asJSON), r.WriteTable(&table)); err != nil {
@@ -46,6 +46,9 @@ func (r *Report) WriteFiles(prefix string) ([]string, error) {
 		if err := writeFile(name, content); err != nil {
 			return nil, err
 		}
+	}
+	if len(r.Plots()) == 0 {
+		return []string{prefix + ".json", prefix + ".md"}, nil
 	}
 	plots, err := r.WritePlots(prefix)
 	return append([]string{prefix + ".json", prefix + ".md"}, plots...), err

@@ -118,3 +118,23 @@ func TestInvalid(t *testing.T) {
 		t.Errorf("invalid rows %q", got)
 	}
 }
+
+// A report with nothing to draw has its table and JSON in files all the same.
+func TestFilesWithoutPlots(t *testing.T) {
+	r := &Report{Scenario: "fleet", Rows: []Row{{
+		Name: "urgent@nodes20", Valid: true, Samples: map[string][]float64{"in force": {0.25, 1500}},
+		Fleet: &Fleet{Nodes: 20, Figures: []FleetFigure{{Name: "in force", Unit: "s", Spread: NewSpread([]float64{0.25, 1500})}}},
+	}}}
+	prefix := filepath.Join(t.TempDir(), "fleet")
+	files, err := r.WriteFiles(prefix)
+	if err != nil || !slices.Equal(files, []string{prefix + ".json", prefix + ".md"}) {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	table, err := os.ReadFile(prefix + ".md")
+	if want := "| urgent@nodes20 | in force |    750 | 0.25 | 1500 | s    |      2 |"; err != nil || !strings.Contains(string(table), want) {
+		t.Errorf("table %s, %v", table, err)
+	}
+	if again, err := Read(prefix + ".json"); err != nil || again.Rows[0].Fleet.Figures[0].Spread.Max != 1500 {
+		t.Errorf("read again: %+v, %v", again, err)
+	}
+}

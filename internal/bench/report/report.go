@@ -59,6 +59,8 @@ type Row struct {
 	Floods []Flood `json:"floods,omitempty"`
 	// Connections has the measurements of connections through a balancer.
 	Connections *Connections `json:"connections,omitempty"`
+	// Fleet has the figures of a fleet of nodes.
+	Fleet *Fleet `json:"fleet,omitempty"`
 	// NDR is the highest rate without loss, in millions of packets a second: the no drop rate.
 	NDR *Spread `json:"ndr_mpps,omitempty"`
 	// Latency has one entry for each offered rate, in ascending order.

@@ -11,7 +11,7 @@ import (
 )
 
 // WriteTable writes the report as Markdown that is also readable on a terminal. It has a table for each variant of the rows, tables
-// for no drop rates, latencies, floods and connections, then notes and the machine.
+// for no drop rates, latencies, floods, connections and fleets, then notes and the machine.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	if rows := keep(r.Rows, hasNDR); len(rows) > 0 {
@@ -42,6 +42,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 		writeMarkdown(&b, r.connectionsColumns(rows))
 		b.WriteByte('\n')
 	}
+	if rows := keep(r.Rows, hasFleet); len(rows) > 0 {
+		b.WriteString("A fleet of simulated nodes\n\n")
+		writeMarkdown(&b, fleetColumns(rows))
+		b.WriteByte('\n')
+	}
 	r.writeNotes(&b)
 	fmt.Fprintf(&b, "%s\n", r.Machine)
 	_, err := io.WriteString(w, b.String())
@@ -55,7 +60,7 @@ func hasLatency(row Row) bool { return len(row.Latency) > 0 }
 // a table.
 func hasFigures(row Row) bool {
 	return row.Mpps != nil || row.NsPerPacket != nil || row.Instructions != nil ||
-		!hasNDR(row) && !hasLatency(row) && !hasFloods(row) && !hasConnections(row)
+		!hasNDR(row) && !hasLatency(row) && !hasFloods(row) && !hasConnections(row) && !hasFleet(row)
 }
 
 func keep(rows []Row, want func(Row) bool) []Row {

@@ -39,6 +39,8 @@ type Options struct {
 	Lab string
 	// Groups are groups of scenarios route, filter and lb. Empty stands for all.
 	Groups []string
+	// Nodes are numbers of nodes of scenario fleet.
+	Nodes []int
 	// Progress receives a line for each step.
 	Progress io.Writer
 
@@ -46,7 +48,7 @@ type Options struct {
 	Prefixes string
 	// Sample makes large tables smaller: it is the number of prefixes of each family that scenario route takes from
 	// Prefixes, the number of prefixes in the largest set of scenario filter, and the number of flows in the largest table
-	// of scenario lb. 0 stands for the full size.
+	// of scenario lb, and the number of prefixes in the set of scenario fleet. 0 stands for the full size.
 	Sample int
 
 	device peer.DeviceOptions
@@ -123,6 +125,7 @@ func (o Options) check(scenario string) error {
 		{"--size", len(o.Sizes) > 0, []string{"veth", "ndr", "latency"}},
 		{"--cpus", len(o.CPUs) > 0, []string{"veth"}},
 		{"--groups", len(o.Groups) > 0, []string{"route", "filter", "lb"}},
+		{"--nodes", len(o.Nodes) > 0, []string{"fleet"}},
 		{"--lab", o.Lab != "", []string{"scion3"}},
 	} {
 		if opt.given && !slices.Contains(opt.scenarios, scenario) {

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -23,9 +24,14 @@ import (
 	"culvert/internal/host/trust"
 )
 
+// DialTime bounds how long the machine of a member has for taking a connection.
+const DialTime = 3 * time.Second
+
 // Times of a connection. A member that is gone is noticed after keepAlive and keepAliveWait: gRPC alone may wait for two minutes.
 const (
-	dialTime      = 3 * time.Second
+	// greetTime is what a member has for TLS and its first words. A thousand nodes that come at once keep it busy for longer than DialTime, and
+	// nodes that give up and come again would keep it busy for ever.
+	greetTime     = 30 * time.Second
 	keepAlive     = 10 * time.Second
 	keepAliveWait = 3 * time.Second
 	// longestPause bounds the time between two attempts to connect to a member.
@@ -52,12 +58,17 @@ func Connect(c *config.Cluster) (*clientv3.Client, error) {
 
 // Dial makes a client with the times that all parts of a fleet use.
 func Dial(o clientv3.Config) (*clientv3.Client, error) {
-	o.DialTimeout, o.DialKeepAliveTime, o.DialKeepAliveTimeout = dialTime, keepAlive, keepAliveWait
+	o.DialTimeout, o.DialKeepAliveTime, o.DialKeepAliveTimeout = DialTime, keepAlive, keepAliveWait
 	o.MaxCallRecvMsgSize, o.MaxCallSendMsgSize = mostMessage, mostMessage
 	o.Logger = zap.NewNop() // what calls return says it
 	pauses := backoff.DefaultConfig
 	pauses.BaseDelay, pauses.MaxDelay = 100*time.Millisecond, longestPause
-	o.DialOptions = append(o.DialOptions, grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: dialTime}))
+	o.DialOptions = append([]grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: greetTime}),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: DialTime}).DialContext(ctx, "tcp", addr)
+		}),
+	}, o.DialOptions...)
 	client, err := clientv3.New(o)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to etcd at %s: %w", strings.Join(o.Endpoints, ", "), err)

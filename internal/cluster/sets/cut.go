@@ -123,8 +123,8 @@ func hashOf(text []byte) string {
 // ErrChunk says that a chunk is not what its name says.
 var ErrChunk = errors.New("it does not have the content that its name says")
 
-// inflate returns the lines of a chunk. It refuses one that has another content than its hash says, or more than a chunk has.
-func inflate(hash string, deflated []byte) ([]byte, error) {
+// Inflate returns the lines of a chunk. It refuses one that has another content than its hash says, or more than a chunk has.
+func Inflate(hash string, deflated []byte) ([]byte, error) {
 	r := flate.NewReader(bytes.NewReader(deflated))
 	text, err := io.ReadAll(io.LimitReader(r, MostChunk+1))
 	if err != nil || len(text) > MostChunk || hashOf(text) != hash {

@@ -86,6 +86,17 @@ func (e *GoneError) Error() string {
 
 // chunks reads chunks, some at a time, and calls do with what each has.
 func chunks(ctx context.Context, c *clientv3.Client, keys cluster.Keys, all []string, do func(hash string, text, deflated []byte) error) error {
+	return raw(ctx, c, keys, all, func(hash string, deflated []byte) error {
+		text, err := Inflate(hash, deflated)
+		if err != nil {
+			return err
+		}
+		return do(hash, text, deflated)
+	})
+}
+
+// raw reads chunks, some at a time, and calls do with each as it is stored.
+func raw(ctx context.Context, c *clientv3.Client, keys cluster.Keys, all []string, do func(hash string, deflated []byte) error) error {
 	for len(all) > 0 {
 		part := all[:min(atOnce, len(all))]
 		all = all[len(part):]
@@ -105,16 +116,31 @@ func chunks(ctx context.Context, c *clientv3.Client, keys cluster.Keys, all []st
 			if len(kvs) == 0 {
 				return &GoneError{"chunk", hash}
 			}
-			text, err := inflate(hash, kvs[0].Value)
-			if err != nil {
-				return err
-			}
-			if err := do(hash, text, kvs[0].Value); err != nil {
+			if err := do(hash, kvs[0].Value); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// Read reads the manifest of that hash, and calls take with each chunk that has does not tell of, as it is stored.
+func Read(ctx context.Context, c *clientv3.Client, keys cluster.Keys, hash string, has func(chunk string) bool,
+	take func(chunk string, deflated []byte) error,
+) (m cluster.SetManifest, manifest []byte, err error) {
+	m, manifest, err = Manifest(ctx, c, keys, hash)
+	if err != nil {
+		return m, nil, err
+	}
+	var lacks []string
+	seen := make(map[string]bool)
+	for _, h := range All(m) {
+		if !seen[h] && !has(h) {
+			lacks = append(lacks, h)
+		}
+		seen[h] = true
+	}
+	return m, manifest, raw(ctx, c, keys, lacks, take)
 }
 
 // Before reads the set of a manifest for Make.

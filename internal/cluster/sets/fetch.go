@@ -74,29 +74,21 @@ func fetch(ctx context.Context, c *clientv3.Client, keys cluster.Keys, dir, hash
 	if err := os.Chtimes(path, now, now); err == nil { // used again
 		return nil
 	}
-	m, manifest, err := Manifest(ctx, c, keys, hash)
-	if err != nil {
-		return err
-	}
 	have := make(map[string][]byte)
-	var lacks []string
-	for _, h := range All(m) {
-		if have[h] != nil || slices.Contains(lacks, h) {
-			continue
-		}
+	has := func(h string) bool {
 		deflated, err := os.ReadFile(filepath.Join(dir, chunkDir, h))
 		if err == nil {
-			if text, err := inflate(h, deflated); err == nil {
-				have[h] = text
-				continue
-			}
+			have[h], err = Inflate(h, deflated)
 		}
-		lacks = append(lacks, h)
+		return err == nil
 	}
-	if err := chunks(ctx, c, keys, lacks, func(h string, text, deflated []byte) error {
-		have[h] = text
+	m, manifest, err := Read(ctx, c, keys, hash, has, func(h string, deflated []byte) (err error) {
+		if have[h], err = Inflate(h, deflated); err != nil {
+			return err
+		}
 		return write(filepath.Join(dir, chunkDir, h), deflated)
-	}); err != nil {
+	})
+	if err != nil {
 		return err
 	}
 	lines := func(hashes []string) (all []string) {

@@ -77,6 +77,9 @@ afterwards. The scenarios are:
           and iptables; of known flows, of a million, of a flood of SYNs, on one
           and on all CPUs; and real connections, there beside haproxy. --groups
           chooses among these
+  fleet   how fast changes reach 1000 nodes, and what they take from an etcd of three
+          members on this machine: the nodes are real ones but for their data planes.
+          --nodes says how many there are
   generator  packets a second from the bench's own generator and from tcpreplay
           over a veth pair into a sink, all on one CPU
 
@@ -96,6 +99,7 @@ row by name.`,
 			"  culvert bench run ndr --rows redirect,culvert-cold --size 138,imix\n" +
 			"  culvert bench run route --groups 4-few,4-full-65536 --rows linux,mirror\n" +
 			"  culvert bench run filter --groups drop,tcp\n" +
+			"  culvert bench run fleet --nodes 100,1000 --rows urgent\n" +
 			"  culvert bench run latency --rows direct,redirect --rounds 1\n" +
 			"  culvert lab up scion3 && culvert bench run scion3",
 		ValidArgsFunction: cli.CompleteArgs(cli.Nothing, cli.Fixed(bench.Scenarios()...)),
@@ -136,6 +140,7 @@ row by name.`,
 		"veth: number of CPUs `N,...` for generator, device and sink, 1 or 2 (default 1, and 2 with 138 bytes)")
 	cmd.Flags().StringSliceVar(&o.Groups, "groups", nil,
 		"route, filter, lb: measure only the groups of rows `GROUP,...`, or those whose names begin so, up to a dash (default all)")
+	cmd.Flags().IntSliceVar(&o.Nodes, "nodes", nil, "fleet: measure with `N,...` nodes (default 1000)")
 	cli.CompleteFlag(cmd, "rows", benchRows)
 	cli.CompleteFlag(cmd, "groups", cli.Fixed(slices.Concat(routerun.Groups(), filterrun.Groups(), lbrun.Groups())...))
 	cli.CompleteFlag(cmd, "cpus", cli.Fixed("1", "2"))
