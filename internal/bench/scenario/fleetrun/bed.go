@@ -34,6 +34,8 @@ const (
 	clusterName = "bench"
 	operator    = "bench"
 	memberCount = 3
+	// atOnce bounds how many certificates and connections are made at the same time.
+	atOnce = 32
 	// mostNodes bounds the number of nodes: beyond it ports and memory of a machine end.
 	mostNodes = 5000
 )
@@ -51,6 +53,7 @@ type bed struct {
 	content  *content
 	progress io.Writer
 	traffic  traffic
+	dialing  chan struct{}
 	// busy has the rates of interfaces change with each state of a node.
 	busy atomic.Bool
 	// base is the memory of this process before there were nodes, in bytes.
@@ -64,7 +67,7 @@ func (b *bed) dir(parts ...string) string {
 
 // newBed starts etcd, lets nodes in and starts them. The caller must call close, also after an error.
 func newBed(ctx context.Context, nodes int, o scenario.Options) (b *bed, err error) {
-	b = &bed{keys: cluster.KeysOf(clusterName), content: newContent(), progress: o.Progress}
+	b = &bed{keys: cluster.KeysOf(clusterName), content: newContent(), progress: o.Progress, dialing: make(chan struct{}, atOnce)}
 	if b.scratch, err = peer.NewScratch(); err != nil {
 		return b, err
 	}
@@ -135,7 +138,14 @@ func (b *bed) connect(config *tls.Config) (*clientv3.Client, error) {
 	})
 }
 
+// dial makes a connection in the namespace. Each takes a thread, and so there are few at the same time.
 func (b *bed) dial(ctx context.Context, addr string) (c net.Conn, err error) {
+	select {
+	case b.dialing <- struct{}{}:
+		defer func() { <-b.dialing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	err = b.space.Do(func() error {
 		var err error
 		c, err = (&net.Dialer{Timeout: etcd.DialTime}).DialContext(ctx, "tcp4", addr)
@@ -214,7 +224,6 @@ func (n *node) tls() (*tls.Config, error) {
 
 // parallel calls do for the numbers below n, some at the same time, until one fails.
 func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	const atOnce = 32
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan int)
