@@ -11,7 +11,7 @@ import (
 // TestCompletion runs the hidden command by which shells complete a command line.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"bench run ":                       "veth workers cost scion3 route filter lb ndr latency generator :4",
+		"bench run ":                       "veth workers cost scion3 route filter lb ndr latency generator fleet :4",
 		"bench run scion3 ":                ":4",
 		"bench run scion3 --rows ":         "culvert culvert+reference reference :4",
 		"bench run veth --cpus ":           "1 2 :4",

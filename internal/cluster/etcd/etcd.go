@@ -29,8 +29,8 @@ const DialTime = 3 * time.Second
 
 // Times of a connection. A member that is gone is noticed after keepAlive and keepAliveWait: gRPC alone may wait for two minutes.
 const (
-	// greetTime is what a member has for TLS and its first words. A thousand nodes that come at once keep it busy for longer than DialTime, and
-	// nodes that give up and come again would keep it busy for ever.
+	// greetTime is what a member has for TLS and its first words. A thousand nodes that come at once may keep it busy for longer than DialTime,
+	// and each that gives up and comes again is one more.
 	greetTime     = 30 * time.Second
 	keepAlive     = 10 * time.Second
 	keepAliveWait = 3 * time.Second
