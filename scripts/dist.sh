@@ -14,7 +14,7 @@ install -D -m 644 -t "$dir/usr/lib/systemd/system" dist/*.service
 install -D -m 644 dist/culvert.sysusers "$dir/usr/lib/sysusers.d/culvert.conf"
 scripts/dist-docs.sh "$share/doc/culvert"
 install -D -m 644 -t "$share/culvert/grafana" dist/grafana/*.json
-install -D -m 644 -t "$share/culvert/prometheus" dist/prometheus/*.rules.yml
+install -D -m 644 -t "$share/culvert/prometheus" dist/prometheus/*.rules.yml dist/prometheus/federate.yml
 
 bin/culvert man "$share/man"
 gzip -9 -n "$share"/man/man[578]/*

@@ -180,9 +180,12 @@ type Where struct {
 	Backend string `json:"backend,omitempty"`
 	Ring    string `json:"ring,omitempty"`
 	Why     string `json:"why,omitempty"`
-	// Rule is the rule of the filter that decides about the flow, with its action.
+	// Position is where in the VIP's ring of RingSize places the flow is. It means nothing with a RingSize of 0.
+	Position uint32 `json:"position,omitempty"`
+	RingSize int    `json:"ring_size,omitempty"`
+	// Rule is the rule of the filter that decides about the flow's first packet, with its action: "drop by NAME".
 	Rule string `json:"rule,omitempty"`
-	// Sets are those that the address is in.
+	// Sets are those that the address is in, or one of the flow.
 	Sets []string `json:"sets,omitempty"`
 }
 

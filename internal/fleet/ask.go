@@ -108,10 +108,15 @@ func CheckWhere(words []string) error {
 		return usage.Errorf("a flow needs a protocol behind source and destination: tcp or udp")
 	}
 	if len(words) == 3 {
-		for _, w := range words[:2] {
-			if _, err := netip.ParseAddrPort(w); err != nil {
+		var ends [2]netip.AddrPort
+		for n, w := range words[:2] {
+			var err error
+			if ends[n], err = netip.ParseAddrPort(w); err != nil {
 				return usage.Errorf("%q is no address with a port, as 198.51.100.7:40000 or [2001:db8::7]:40000", w)
 			}
+		}
+		if ends[0].Addr().Is4() != ends[1].Addr().Is4() {
+			return usage.Errorf("%s does not send to %s: give addresses of one family", ends[0], ends[1])
 		}
 		if words[2] != "tcp" && words[2] != "udp" {
 			return usage.Errorf("%q is no protocol: write tcp or udp", words[2])

@@ -214,7 +214,7 @@ func stagesText(n cluster.State) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(n.Stages)) {
 		state := n.Stages[name]
-		if state == "" || state == "on" {
+		if state == "" || state == "on" || state == "ready" {
 			parts = append(parts, name)
 			continue
 		}

@@ -64,5 +64,6 @@ var knownVariables = map[string]struct{ label, title, metric string }{
 	"interface": {"interface", "Interface", `culvert_packets_total{instance=~"$instance"}`},
 	"link":      {"interface", "SCION interface", `router_input_pkts_total{instance=~"$instance"}`},
 	"rule":      {"rule", "Rule", `culvert_filter_rule_packets_total{instance=~"$instance"}`},
+	"cluster":   {"cluster", "Cluster", `cluster:culvert_nodes:count`},
 	"vip":       {"vip", "VIP", `culvert_lb_vip_served{instance=~"$instance"}`},
 }

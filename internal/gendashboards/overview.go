@@ -3,7 +3,7 @@
 package main
 
 // boards are the dashboards, by the names of their files.
-var boards = []board{overview, scion, routing, filter, loadBalancer}
+var boards = []board{overview, scion, routing, filter, loadBalancer, fleet}
 
 // upDown are the words for metrics that say whether something works.
 var upDown = map[string]string{"0": "down", "1": "up"}

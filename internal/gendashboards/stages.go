@@ -165,5 +165,6 @@ var loadBalancer = board{
 			graph("Events", "short", "What has happened beside being sent to a backend, a second.",
 				q(`sum by (vip, event) (rate(culvert_lb_vip_events_total{instance=~"$instance", vip=~"$vip"}[$__rate_interval]))`, "{{vip}} {{event}}")),
 		}},
+		peers,
 	},
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"culvert/internal/cluster"
 )
 
 // TestFleet walks through docs/fleet.md as far as that takes no minutes (TestFleetLong does): a canary that fails and goes back, an
@@ -22,6 +24,7 @@ func TestFleet(t *testing.T) {
 	l := f.l
 	f.part("canary", f.canary)
 	f.part("urgent", f.urgent)
+	f.part("where", f.where)
 	f.part("member", func() { f.without("e1") })
 	f.part("etcd", func() { f.withoutEtcd(20, 0) })
 	f.part("revoked", f.revoked)
@@ -116,6 +119,51 @@ func (f *fleetWalk) urgent() {
 	_, _ = f.l.RunFleet(f.t.Context(), "undo", reach.ID)
 	eventually(f.t, "the urgent change is taken back", having(0))
 	eventually(f.t, "a VIP answers again", ping)
+}
+
+// where asks all nodes about flows: which rule of the filters they hit, and which backend they get.
+func (f *fleetWalk) where() {
+	for _, flow := range []struct{ from, rule string }{{"192.0.2.7:40000", "drop by bad"}, {"198.18.1.2:40000", ""}} {
+		to := fmt.Sprintf("%s:%d", lbVIP4, lbHTTPPort)
+		var all struct {
+			Answers []struct {
+				Node  string        `json:"node"`
+				Where cluster.Where `json:"where"`
+			} `json:"answers"`
+			Silent []string `json:"silent"`
+		}
+		// A busy host may take longer for an answer than the command waits.
+		eventually(f.t, "all nodes answer", func() bool {
+			out := f.fleet("where", flow.from, to, "tcp", "-j")
+			if err := json.Unmarshal([]byte(out), &all); err != nil {
+				f.t.Fatalf("%v: %s", err, out)
+			}
+			return len(all.Silent) == 0 && len(all.Answers) == fleetFilters+fleetBalancers
+		})
+		var explained struct {
+			Ring struct {
+				Position uint32 `json:"position"`
+				Size     int    `json:"size"`
+				Backend  string `json:"backend"`
+			} `json:"ring"`
+		}
+		out, err := f.l.Run(f.t.Context(), "lb2", f.l.Culvert, "lb", "explain", to+"/tcp", flow.from, "-j", "--on", "lb2")
+		if err == nil {
+			err = json.Unmarshal(out, &explained)
+		}
+		if err != nil || explained.Ring.Backend == "" {
+			f.t.Fatalf("%v: %s", err, out)
+		}
+		for _, a := range all.Answers {
+			w, r := a.Where, explained.Ring
+			switch {
+			case fleetRole(a.Node) == "filter" && (w.Rule != flow.rule || w.Backend != ""):
+				f.t.Errorf("%s about %s: %+v", a.Node, flow.from, w)
+			case fleetRole(a.Node) == "lb" && (w.Backend != r.Backend || w.Ring != r.Backend || w.Position != r.Position || w.RingSize != r.Size || w.Rule != ""):
+				f.t.Errorf("%s about %s: %+v, want %+v", a.Node, flow.from, w, r)
+			}
+		}
+	}
 }
 
 // without kills a member of etcd, changes the configuration, and starts the member again.

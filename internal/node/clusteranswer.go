@@ -50,7 +50,7 @@ func (p *clusterPlane) wouldRun(q cluster.Ask) (a cluster.Answer) {
 	return a
 }
 
-// where says what the node has of an address or a VIP.
+// where says what the node has of an address or a VIP, or what it does with a flow.
 func (p *clusterPlane) where(text string) (a cluster.Answer) {
 	p.changes.RLock()
 	defer p.changes.RUnlock()
@@ -59,6 +59,10 @@ func (p *clusterPlane) where(text string) (a cluster.Answer) {
 		return cluster.Answer{Errors: []string{errNoPlane.Error()}}
 	}
 	addr, err := addressIn(text)
+	if err != nil {
+		return cluster.Answer{Errors: []string{err.Error()}}
+	}
+	flow, err := flowIn(text)
 	if err != nil {
 		return cluster.Answer{Errors: []string{err.Error()}}
 	}
@@ -89,12 +93,27 @@ func (p *clusterPlane) where(text string) (a cluster.Answer) {
 	if w.Announced {
 		a.Lines = append(a.Lines, "announced")
 	}
-	for _, v := range w.VIPs {
-		a.Lines = append(a.Lines, "VIP "+v)
+	if flow == nil {
+		for _, v := range w.VIPs {
+			a.Lines = append(a.Lines, "VIP "+v)
+		}
+		for _, s := range w.Sets {
+			a.Lines = append(a.Lines, "in set @"+s)
+		}
+		return a
 	}
 	for _, s := range w.Sets {
-		a.Lines = append(a.Lines, "in set @"+s)
+		a.Lines = append(a.Lines, fmt.Sprintf("%s is in set @%s", addr, s))
 	}
+	from, err := setsWith(inst, flow.from.Addr())
+	fail(err)
+	for _, s := range from {
+		a.Lines = append(a.Lines, fmt.Sprintf("%s is in set @%s", flow.from.Addr(), s))
+		if !slices.Contains(w.Sets, s) {
+			w.Sets = append(w.Sets, s)
+		}
+	}
+	flow.answer(inst, &a)
 	return a
 }
 

@@ -122,7 +122,7 @@ func DashboardQueries(dir, over string) (all []DashboardQuery, err error) {
 func MetricNames(expr string) []string {
 	expr = regexp.MustCompile(`"[^"]*"`).ReplaceAllString(expr, `""`)
 	expr = regexp.MustCompile(`\b(by|on|without|ignoring|group_left|group_right) *\([^)]*\)`).ReplaceAllString(expr, "")
-	names := regexp.MustCompile(`\b((culvert|router|scion|promhttp|process|instance)[_:][a-zA-Z0-9_:]*|up)\b`).FindAllString(expr, -1)
+	names := regexp.MustCompile(`\b((culvert|router|scion|promhttp|process|instance|cluster)[_:][a-zA-Z0-9_:]*|up)\b`).FindAllString(expr, -1)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -43,7 +43,7 @@ The table [cluster] of a file says where etcd is, and which certificate to use:
   [cluster.tls]
   ca = "ca.pem"
   cert = "writer.pem"
-  key = "writer.key"
+  key = "writer-key.pem"
 
 It is read from /etc/culvert/fleet.toml, and without that from
 /etc/culvert/culvert.toml. The rest of the file is not looked at.`,

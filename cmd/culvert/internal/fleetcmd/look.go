@@ -79,9 +79,10 @@ func newWhereCmd() *cobra.Command {
 		Short: "ask all nodes what they do with an address, VIP or flow",
 		Long: `Ask all nodes what they do with an address, a VIP, or a flow, whose SOURCE and
 DESTINATION have ports and whose PROTOCOL is tcp or udp: which announce the address,
-which backend the ring gives the flow and which one it has, which sets have the
-address, and which rule of the filter decides. Nodes that say the same are shown
-together; those that do not answer within 5 s are listed.
+which sets have it; of a flow also where it is in the VIP's ring, which backend that
+gives it and which one it has, and which rule of the filter its first packet hits.
+Nodes that say the same are shown together; those that do not answer within 5 s are
+listed. No packet is sent, and no counter changes.
 
 With -j, an object with answers (node, lines, errors, where) and silent.`,
 		Example: `  culvert fleet where 192.0.2.1
