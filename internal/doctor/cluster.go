@@ -37,7 +37,7 @@ type Cluster struct {
 }
 
 // expiresSoon is how long before its end a certificate is to be renewed.
-const expiresSoon = 14 * 24 * time.Hour
+const expiresSoon = 30 * 24 * time.Hour
 
 func checkClusters(all []Cluster, now time.Time) (found []Finding) {
 	for _, c := range all {
@@ -72,9 +72,9 @@ func checkClusters(all []Cluster, now time.Time) (found []Finding) {
 			add(Fail, "", "its certificate cannot be used: %s", c.CertificateProblem)
 		case c.Expires.IsZero():
 		case left <= 0:
-			add(Fail, "culvert cluster enrol "+c.Node, "its certificate %s expired on %s", c.Certificate, c.Expires.Format(time.DateOnly))
+			add(Fail, "culvert cluster enrol "+c.Node+" --again", "its certificate %s expired on %s", c.Certificate, c.Expires.Format(time.DateOnly))
 		case left < expiresSoon:
-			add(Warn, "culvert cluster enrol "+c.Node, "its certificate %s expires on %s", c.Certificate, c.Expires.Format(time.DateOnly))
+			add(Warn, "culvert cluster enrol "+c.Node+" --again", "its certificate %s expires on %s", c.Certificate, c.Expires.Format(time.DateOnly))
 		}
 		if len(found) == before {
 			add(OK, "", "etcd is reached, revision %d runs", c.Revision)

@@ -24,8 +24,8 @@ func TestClusters(t *testing.T) {
 		{func(c *Cluster) { c.NotReported = "etcd is full" }, Fail, "does not see this node's state: etcd is full"},
 		{func(c *Cluster) { c.StateProblems = []string{"/x/last-good is corrupt"} }, Fail, "/x/last-good is corrupt"},
 		{func(c *Cluster) { c.Maintain = "safe" }, Warn, "in maintenance (safe)"},
-		{func(c *Cluster) { c.Expires = now.Add(15 * 24 * time.Hour) }, OK, "revision 5 runs"},
-		{func(c *Cluster) { c.Expires = now.Add(13 * 24 * time.Hour) }, Warn, "its certificate /c.pem expires on 2026-01-15"},
+		{func(c *Cluster) { c.Expires = now.Add(31 * 24 * time.Hour) }, OK, "revision 5 runs"},
+		{func(c *Cluster) { c.Expires = now.Add(29 * 24 * time.Hour) }, Warn, "its certificate /c.pem expires on 2026-01-31"},
 		{func(c *Cluster) { c.Expires = now.Add(-time.Hour) }, Fail, "its certificate /c.pem expired on 2026-01-02"},
 		{func(c *Cluster) { c.CertificateProblem = "no such file" }, Fail, "cannot be used: no such file"},
 	} {

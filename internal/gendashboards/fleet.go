@@ -82,6 +82,6 @@ var peers = row{title: "Peers", panels: []panel{
 		q(`sum by (instance, result) (rate(culvert_lb_peer_datagrams_total{instance=~"$instance"}[$__rate_interval]))`, "{{instance}} {{result}}"),
 		q(`rate(culvert_lb_peer_strangers_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}} strangers"),
 		q(`rate(culvert_lb_peer_send_errors_total{instance=~"$instance"}[$__rate_interval])`, "{{instance}} not sent")),
-	states("Asked at the start", "Whether the peers have told all their flows before this machine announces its VIPs.", upDown,
-		q(`1 - on (job, instance) culvert_lb_peer_bulk_state{instance=~"$instance", state="incomplete"}`, "{{instance}}")),
+	states("Asked at the start", "Whether the peers have told all their flows before this machine announces its VIPs.", map[string]string{"0": "incomplete", "1": "done"},
+		q(`1 - culvert_lb_peer_bulk_state{instance=~"$instance", state="incomplete"}`, "{{instance}}")),
 }}
