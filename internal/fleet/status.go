@@ -23,6 +23,8 @@ type Status struct {
 	Urgents []UrgentLeft `json:"urgents,omitempty"`
 	// Differs says in a line each what is not as it is meant to be, or not the same on nodes of the same roles.
 	Differs []string `json:"differs"`
+
+	own map[string]bool // the nodes with a document of their own
 }
 
 // Status looks at all nodes.
@@ -48,8 +50,31 @@ func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
 		s.Nodes = append(s.Nodes, states[name])
 	}
 	s.Away = f.away(ctx, states)
+	if s.own, err = f.owning(ctx, s.Current); err != nil {
+		return nil, err
+	}
 	s.Differs = append(s.Differs, s.differs()...)
 	return s, nil
+}
+
+// owning returns the nodes that have a document of their own, in a revision that nodes are to run.
+func (f *Fleet) owning(ctx context.Context, c cluster.Current) (map[string]bool, error) {
+	numbers, own := []int64{c.Revision}, make(map[string]bool)
+	if c.Rollout != nil {
+		numbers = append(numbers, c.Rollout.To)
+	}
+	for _, n := range numbers {
+		var r cluster.Revision
+		if _, err := f.get(ctx, f.keys.Revision(n), &r); err != nil {
+			return nil, err
+		}
+		for text := range r.Documents {
+			if s, err := cluster.ParseScope(text); err == nil && s.Kind == cluster.ScopeNode {
+				own[s.Name] = true
+			}
+		}
+	}
+	return own, nil
 }
 
 // differs compares what nodes report with what is meant, and nodes of the same roles with each other.
@@ -83,8 +108,8 @@ func (s *Status) differs() (lines []string) {
 	}
 	lines = append(lines, s.unequal("version", func(n cluster.State) string { return n.Version }, false)...)
 	lines = append(lines, s.unequal("documents", func(n cluster.State) string {
-		if len(n.Roles) == 0 || n.Revision != s.Current.Of(n.Node) {
-			return "" // it may have a document of its own, or has been listed
+		if len(n.Roles) == 0 || s.own[n.Node] || n.Revision != s.Current.Of(n.Node) {
+			return "" // it has a document of its own, or has been listed
 		}
 		return n.Digest
 	}, true)...)

@@ -147,3 +147,28 @@ func TestUrgentByHand(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOwnDocument has two nodes of the same roles with different documents. That is told, unless one of them has a document of its own.
+func TestOwnDocument(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a:lb", "b:lb")
+	differs := func() bool {
+		t.Helper()
+		b.with("a", func(n *fakeNode) { n.Digest = "0a" })
+		b.with("b", func(n *fakeNode) { n.Digest = "0b" })
+		s, err := b.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(strings.Join(s.Differs, "\n"), "documents of lb: 0a on a; 0b on b")
+	}
+	if err := b.apply(doc("one")); err != nil || !differs() {
+		t.Errorf("different documents are not told, error %v", err)
+	}
+	own := doc("two")
+	own.Scope = cluster.Scope{Kind: cluster.ScopeNode, Name: "b"}
+	if err := b.apply(own); err != nil || differs() {
+		t.Errorf("a document of its own is told, error %v", err)
+	}
+}

@@ -121,11 +121,18 @@ func TestAccess(t *testing.T) {
 			t.Errorf("a new watch of a user that was revoked: %+v", event)
 		}
 	}
+	for key, value := range map[string]string{keys.Known(): `{"n1":"2026-01-02T03:04:05Z","n2":"2026-01-02T03:04:05Z"}`, keys.Maintain("n1"): "{}"} {
+		_, err = root.Put(ctx, key, value)
+		must(t, err)
+	}
 	must(t, Forget(ctx, root, keys, "n1"))
 	get := func(c *clientv3.Client, key string) int {
 		r, err := c.Get(ctx, key)
 		must(t, err)
 		return len(r.Kvs)
+	}
+	if r, err := root.Get(ctx, keys.Known()); err != nil || string(r.Kvs[0].Value) != `{"n2":"2026-01-02T03:04:05Z"}` || get(root, keys.Maintain("n1")) != 0 {
+		t.Errorf("the node is still missed, or in maintenance: %v, error %v", r, err)
 	}
 	if get(root, keys.Node("n1")) != 0 {
 		t.Error("the state of a node that was revoked is still there")

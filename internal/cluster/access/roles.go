@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -206,8 +207,40 @@ func Forget(ctx context.Context, c *clientv3.Client, keys cluster.Keys, node str
 	if err := ignore(err, rpctypes.ErrRoleNotFound); err != nil {
 		return explain("removing the role of node "+node, err)
 	}
-	_, err = c.Txn(ctx).Then(clientv3.OpDelete(keys.Node(node)), clientv3.OpDelete(keys.AnswersOf(node), clientv3.WithPrefix())).Commit()
+	_, err = c.Txn(ctx).Then(
+		clientv3.OpDelete(keys.Node(node)), clientv3.OpDelete(keys.AnswersOf(node), clientv3.WithPrefix()), clientv3.OpDelete(keys.Maintain(node)),
+	).Commit()
+	if err == nil {
+		err = unmiss(ctx, c, keys, node)
+	}
 	return explain("removing the state of node "+node, err)
+}
+
+// unmiss takes a node off the list of those that are missed. A rollout may write the list at the same time.
+func unmiss(ctx context.Context, c *clientv3.Client, keys cluster.Keys, node string) error {
+	for {
+		r, err := c.Get(ctx, keys.Known())
+		if err != nil || len(r.Kvs) == 0 {
+			return err
+		}
+		known := make(cluster.Known)
+		if err := json.Unmarshal(r.Kvs[0].Value, &known); err != nil {
+			return fmt.Errorf("the key %s is not as 'culvert fleet' writes it: %w", keys.Known(), err)
+		}
+		if _, ok := known[node]; !ok {
+			return nil
+		}
+		delete(known, node)
+		text, err := json.Marshal(known)
+		if err != nil {
+			return err
+		}
+		w, err := c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(keys.Known()), "=", r.Kvs[0].ModRevision)).
+			Then(clientv3.OpPut(keys.Known(), string(text))).Commit()
+		if err != nil || w.Succeeded {
+			return err
+		}
+	}
 }
 
 // Grant is what a user may do.
