@@ -218,6 +218,55 @@ func TestFlowsFlood(t *testing.T) {
 	}
 }
 
+// TestForgedFlood has somebody forge datagrams in the name of a peer, and repeat what it has sent. None of the peer's own is lost by that.
+func TestForgedFlood(t *testing.T) {
+	all := tier(t, 2)
+	a, peer := all[0], all[1]
+	o := a.options(all)
+	o.Rate = 10
+	a.start(o)
+	right, wrong := newCodec(o.Key[:]), newCodec([]byte("wrong"))
+	datagram := func(c *codec, kind uint8, epoch, seq uint64, body ...byte) []byte {
+		h := header{kind: kind, sender: peer.at, epoch: epoch, seq: seq}
+		return c.seal(append(h.append(nil), body...))
+	}
+	const epoch, other = 4711, 4712
+	send := func(b []byte) { a.s.take(right, b, peer.at) } // in no time: what the limits allow again meanwhile is little
+	send(datagram(right, kindFlows, epoch, 1))
+	a.s.mu.Lock()
+	nonce := a.s.peers[peer.at].nonce
+	a.s.mu.Unlock()
+	send(datagram(right, kindAnswer, epoch, 0, nonce[:]...))
+	accepted := func() uint64 { return a.datagrams(peer.at, peerstate.Accepted) }
+	seq := uint64(0)
+	whole := func(what string) {
+		t.Helper()
+		before := accepted()
+		seq++
+		send(datagram(right, kindFlows, epoch, seq))
+		if accepted() != before+1 {
+			t.Errorf("%s: a datagram of the peer is not taken: %+v", what, a.peer(peer.at))
+		}
+	}
+	whole("before")
+	for what, b := range map[string][]byte{
+		"forged":                 datagram(wrong, kindFlows, other, 5),
+		"forged, with the epoch": datagram(wrong, kindFlows, epoch, 5),
+		"heard again":            datagram(right, kindFlows, epoch, seq),
+		"heard of another epoch": datagram(right, kindFlows, other, seq),
+		"cut":                    datagram(right, kindFlows, epoch, 5)[:20],
+		"too long":               datagram(wrong, kindFlows, epoch, 5, make([]byte, maxDatagram)...),
+	} {
+		for range 2 * claimRate {
+			send(b)
+		}
+		whole(what)
+	}
+	if n := a.datagrams(peer.at, peerstate.Flood); n == 0 {
+		t.Error("the MACs of all that is forged were checked")
+	}
+}
+
 // TestBucket takes as much as the rate allows, at any speed of the machine.
 func TestBucket(t *testing.T) {
 	b, now := newBucket(10, 5), time.Unix(1000, 0)

@@ -44,8 +44,8 @@ func (s *Service) take(c *codec, b []byte, from netip.AddrPort) {
 		s.counts.strangers++
 		return
 	}
-	if !p.maySend.take(1, now) {
-		s.complain(p, peerstate.Flood, "more datagrams come than the rate allows")
+	if !(p.known && claims(b, p.epoch)) && !p.mayClaim.take(1, now) {
+		s.complain(p, peerstate.Flood, "more datagrams come with an epoch that is not the peer's than are looked at")
 		return
 	}
 	h, body, err := c.open(b)
@@ -106,6 +106,11 @@ func (s *Service) takeFlows(p *peer, h *header, body []byte, now time.Time) {
 		return
 	}
 	s.hear(p, h, now)
+	// What is forged or heard again does not get here, and so takes nothing from what the peer may send.
+	if !p.maySend.take(1, now) {
+		s.complain(p, peerstate.Flood, "more datagrams come than the rate allows")
+		return
+	}
 	flows, err := readFlows(body)
 	if err != nil {
 		s.complain(p, peerstate.Cut, "its flows make no sense")

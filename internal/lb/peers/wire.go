@@ -120,6 +120,9 @@ func (c *codec) open(b []byte) (h header, body []byte, err error) {
 	if b[4] != version {
 		return h, nil, errVersion
 	}
+	if len(b) > maxDatagram { // what the MAC of a forged one costs is bounded
+		return h, nil, errCut
+	}
 	c.mac.Reset()
 	c.mac.Write(b[:len(b)-macSize])
 	if !hmac.Equal(c.mac.Sum(nil)[:macSize], b[len(b)-macSize:]) {
@@ -130,6 +133,11 @@ func (c *codec) open(b []byte) (h header, body []byte, err error) {
 	h.epoch, h.seq = binary.BigEndian.Uint64(b[28:]), binary.BigEndian.Uint64(b[36:])
 	h.sums = sums{[8]byte(b[44:52]), [8]byte(b[52:60])}
 	return h, b[headerSize : len(b)-macSize], nil
+}
+
+// claims tells whether a datagram whose MAC is not checked yet says that it has an epoch.
+func claims(b []byte, epoch uint64) bool {
+	return len(b) >= headerSize+macSize && binary.BigEndian.Uint64(b[28:]) == epoch
 }
 
 // append appends the header to b.
