@@ -77,6 +77,10 @@ func (f *Fleet) Apply(ctx context.Context, a Apply, say Teller) (err error) {
 		return err
 	}
 	if len(changed) == 0 {
+		// Of sets that are the same something may be damaged or missing in etcd.
+		if err := f.storeSets(ctx, b, say); err != nil {
+			return err
+		}
 		say.Line("nothing differs from revision %d, which runs", current.Revision)
 		return nil
 	}

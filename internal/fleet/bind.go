@@ -26,7 +26,7 @@ import (
 // bound are new documents as they are in etcd, with the sets that go along.
 type bound struct {
 	docs Documents // the changed ones
-	// refs are the hashes of all their sets, by refOf; new are the sets that etcd does not have yet.
+	// refs are the hashes of all their sets, by refOf; new are the sets that etcd does not have whole.
 	refs map[string]string
 	new  []*sets.Set
 }
@@ -86,7 +86,7 @@ func (f *Fleet) bind(ctx context.Context, changes []Change, was map[string]strin
 	return b, nil
 }
 
-// set reads the file of a set. It returns nil with the hash that was if nothing differs.
+// set reads the file of a set. It returns nil with the hash that was if nothing differs and etcd has all of it.
 func (f *Fleet) set(ctx context.Context, s filterstage.SetTable, was string) (*sets.Set, string, error) {
 	content, err := os.ReadFile(s.File)
 	if err != nil {
@@ -97,10 +97,10 @@ func (f *Fleet) set(ctx context.Context, s filterstage.SetTable, was string) (*s
 	if was != "" {
 		if former, err = sets.Before(ctx, f.etcd, f.keys, was); err != nil {
 			var gone *sets.GoneError
-			if !errors.As(err, &gone) {
+			if !errors.As(err, &gone) && !errors.Is(err, sets.ErrChunk) {
 				return nil, "", err
 			}
-			former = nil
+			former = nil // the set is written whole, and so what is damaged or missing is as it was
 		} else if slices.Equal(former.Lines, lines) && former.Type == s.Type {
 			return nil, was, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"culvert/internal/cluster"
 	"culvert/internal/cluster/sets"
 )
 
@@ -80,6 +81,87 @@ func TestSets(t *testing.T) {
 	if err := b.apply(change); err == nil || !strings.Contains(b.out.String()+err.Error(), "bad.txt") {
 		t.Errorf("without the file: %v\n%s", err, b.out)
 	}
+}
+
+// TestDamagedSets has somebody damage a chunk of a set in etcd, lose another one, and damage the manifest. The next apply of the same file mends
+// that, and so does one of another file.
+func TestDamagedSets(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a")
+	dir := t.TempDir()
+	fill := func(n int) {
+		t.Helper()
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, "10.%d.%d.%d\n", i>>16, i>>8&255, i&255)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "bad.txt"), []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := doc("one")
+	change.File = filepath.Join(dir, "all.toml")
+	change.Text += "[[filter.set]]\nname = \"bad\"\nfile = 'bad.txt'\n"
+	// whole applies the document, and reads the set as a node does that has nothing of it.
+	whole := func(what string, want int) (hash string, m cluster.SetManifest) {
+		t.Helper()
+		if err := b.apply(change); err != nil {
+			t.Fatalf("%s: %v\n%s", what, err, b.out)
+		}
+		r, err := b.Revision(t.Context(), b.current().Revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		into := filepath.Join(t.TempDir(), "sets")
+		if err := sets.For("test", "a", nil, into)(t.Context(), b.etcd, r); err != nil {
+			t.Fatalf("%s: %v\n%s", what, err, b.out)
+		}
+		hash = r.Sets["all:bad"]
+		text, err := os.ReadFile(filepath.Join(into, hash))
+		if err != nil || len(sets.Lines(text)) != want {
+			t.Errorf("%s: %d entries, error %v", what, len(sets.Lines(text)), err)
+		}
+		if m, _, err = sets.Manifest(t.Context(), b.etcd, b.keys, hash); err != nil {
+			t.Fatal(err)
+		}
+		return hash, m
+	}
+	damage := func(key, value string) {
+		t.Helper()
+		var err error
+		if value == "" {
+			_, err = b.etcd.Delete(t.Context(), key)
+		} else {
+			_, err = b.etcd.Put(t.Context(), key, value)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = 30_000
+	fill(n)
+	hash, m := whole("at first", n)
+	for what, value := range map[string]string{"damaged": "x", "missing": ""} {
+		damage(b.keys.Chunk(m.Chunks[0]), value)
+		if same, _ := whole("a chunk is "+what, n); same != hash {
+			t.Errorf("a chunk is %s: the set has another name", what)
+		}
+		damage(b.keys.Set(hash), value)
+		if same, _ := whole("the manifest is "+what, n); same != hash {
+			t.Errorf("the manifest is %s: the set has another name", what)
+		}
+	}
+	damage(b.keys.Chunk(m.Chunks[0]), "x")
+	fill(n + 1)
+	whole("another file", n+1)
+	fill(n + 2)
+	_, m = whole("differences", n+2)
+	if len(m.Added) == 0 {
+		t.Fatal("a line more is no difference")
+	}
+	damage(b.keys.Chunk(m.Added[0]), "x")
+	whole("differences that are damaged", n+2)
 }
 
 // TestRefusedByNode wants a configuration that checks for some nodes and not for others to be refused before it is written.

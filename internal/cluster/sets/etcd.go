@@ -20,17 +20,21 @@ const (
 	atOnce   = 4
 )
 
-// Store writes what a set has that etcd lacks, its manifest last, and returns how many chunks and bytes that were.
+// Store writes what a set has that etcd lacks, its manifest last, and returns how many chunks and bytes that were. A chunk that is damaged
+// there is written again: whoever writes it writes what its name says.
 func Store(ctx context.Context, c *clientv3.Client, keys cluster.Keys, s *Set) (chunks, bytes int, err error) {
 	for rest := s.New; len(rest) > 0; {
-		part := rest[:min(atOnce, len(rest))]
-		rest = rest[len(part):]
+		part, err := lacking(ctx, c, keys, rest[:min(atOnce, len(rest))])
+		rest = rest[min(atOnce, len(rest)):]
+		if err != nil {
+			return chunks, bytes, fmt.Errorf("writing the set %s: %w", s.Name, err)
+		}
+		if len(part) == 0 {
+			continue
+		}
 		var ops []clientv3.Op
 		for _, chunk := range part {
-			ops = append(ops, clientv3.OpTxn(
-				[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(keys.Chunk(chunk.Hash)), "=", 0)},
-				[]clientv3.Op{clientv3.OpPut(keys.Chunk(chunk.Hash), string(chunk.Deflated))}, nil))
-			bytes += len(chunk.Deflated)
+			ops = append(ops, clientv3.OpPut(keys.Chunk(chunk.Hash), string(chunk.Deflated)))
 		}
 		if err := call(ctx, func(ctx context.Context) error {
 			_, err := c.Txn(ctx).Then(ops...).Commit()
@@ -38,7 +42,9 @@ func Store(ctx context.Context, c *clientv3.Client, keys cluster.Keys, s *Set) (
 		}); err != nil {
 			return chunks, bytes, fmt.Errorf("writing the set %s: %w", s.Name, err)
 		}
-		chunks += len(part)
+		for _, chunk := range part {
+			chunks, bytes = chunks+1, bytes+len(chunk.Deflated)
+		}
 	}
 	err = call(ctx, func(ctx context.Context) error {
 		_, err := c.Put(ctx, keys.Set(s.Hash), string(s.Manifest))
@@ -48,6 +54,30 @@ func Store(ctx context.Context, c *clientv3.Client, keys cluster.Keys, s *Set) (
 		err = fmt.Errorf("writing the set %s: %w", s.Name, err)
 	}
 	return chunks, bytes, err
+}
+
+// lacking returns those of a few chunks that etcd does not have, or not as their names say.
+func lacking(ctx context.Context, c *clientv3.Client, keys cluster.Keys, part []Chunk) (rest []Chunk, err error) {
+	var ops []clientv3.Op
+	for _, chunk := range part {
+		ops = append(ops, clientv3.OpGet(keys.Chunk(chunk.Hash)))
+	}
+	var r *clientv3.TxnResponse
+	if err := call(ctx, func(ctx context.Context) (err error) {
+		r, err = c.Txn(ctx).Then(ops...).Commit()
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	for n, chunk := range part {
+		if kvs := r.Responses[n].GetResponseRange().Kvs; len(kvs) > 0 {
+			if _, err := Inflate(chunk.Hash, kvs[0].Value); err == nil {
+				continue
+			}
+		}
+		rest = append(rest, chunk)
+	}
+	return rest, nil
 }
 
 func call(ctx context.Context, do func(context.Context) error) error {
