@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"culvert/internal/cluster"
+	"culvert/internal/cluster/etcd"
 )
 
 // away returns the nodes that earlier rollouts have met and that are not there.
@@ -24,28 +26,39 @@ func (f *Fleet) away(ctx context.Context, states States) []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// meet notes the nodes that are there.
+// meet notes the nodes that are there. An error is none of the rollout that has met them.
 func (f *Fleet) meet(ctx context.Context, states States) {
-	known := make(cluster.Known)
-	if _, err := f.get(ctx, f.keys.Known(), &known); err != nil {
-		return
-	}
 	now := time.Now().UTC()
-	for name := range states {
-		known[name] = now
-	}
-	_ = f.put(ctx, f.keys.Known(), known)
+	_ = f.changeKnown(ctx, func(known cluster.Known) (bool, error) {
+		for name := range states {
+			known[name] = now
+		}
+		return len(states) > 0, nil
+	})
 }
 
 // Forget takes a node off the list of those that are missed while they are away.
 func (f *Fleet) Forget(ctx context.Context, node string) error {
-	known := make(cluster.Known)
-	if _, err := f.get(ctx, f.keys.Known(), &known); err != nil {
-		return err
-	}
-	if _, ok := known[node]; !ok {
-		return fmt.Errorf("no rollout has met a node %s: see 'culvert fleet status'", node)
-	}
-	delete(known, node)
-	return f.put(ctx, f.keys.Known(), known)
+	return f.changeKnown(ctx, func(known cluster.Known) (bool, error) {
+		if _, ok := known[node]; !ok {
+			return false, fmt.Errorf("no rollout has met a node %s: see 'culvert fleet status'", node)
+		}
+		delete(known, node)
+		return true, nil
+	})
+}
+
+// changeKnown changes the list of nodes that are missed, which a rollout and 'culvert cluster revoke' may change at the same time.
+func (f *Fleet) changeKnown(ctx context.Context, change func(cluster.Known) (bool, error)) error {
+	var refused error
+	err := f.call(ctx, "writing "+f.keys.Known(), func(ctx context.Context) error {
+		return etcd.Change(ctx, f.etcd, f.keys.Known(), func(known *cluster.Known) (changed bool, _ error) {
+			if *known == nil {
+				*known = make(cluster.Known)
+			}
+			changed, refused = change(*known)
+			return changed && refused == nil, nil
+		})
+	})
+	return cmp.Or(refused, err)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -216,31 +215,13 @@ func Forget(ctx context.Context, c *clientv3.Client, keys cluster.Keys, node str
 	return explain("removing the state of node "+node, err)
 }
 
-// unmiss takes a node off the list of those that are missed. A rollout may write the list at the same time.
+// unmiss takes a node off the list of those that are missed.
 func unmiss(ctx context.Context, c *clientv3.Client, keys cluster.Keys, node string) error {
-	for {
-		r, err := c.Get(ctx, keys.Known())
-		if err != nil || len(r.Kvs) == 0 {
-			return err
-		}
-		known := make(cluster.Known)
-		if err := json.Unmarshal(r.Kvs[0].Value, &known); err != nil {
-			return fmt.Errorf("the key %s is not as 'culvert fleet' writes it: %w", keys.Known(), err)
-		}
-		if _, ok := known[node]; !ok {
-			return nil
-		}
-		delete(known, node)
-		text, err := json.Marshal(known)
-		if err != nil {
-			return err
-		}
-		w, err := c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(keys.Known()), "=", r.Kvs[0].ModRevision)).
-			Then(clientv3.OpPut(keys.Known(), string(text))).Commit()
-		if err != nil || w.Succeeded {
-			return err
-		}
-	}
+	return etcd.Change(ctx, c, keys.Known(), func(known *cluster.Known) (bool, error) {
+		_, missed := (*known)[node]
+		delete(*known, node)
+		return missed, nil
+	})
 }
 
 // Grant is what a user may do.
