@@ -277,9 +277,7 @@ var trials = map[string]func(m *trial) string{
 				m.Error(err)
 			}
 		}()
-		if !m.receives(farMTU) {
-			return "no such MTU"
-		}
+		received := m.receives(farMTU)
 		frames := each(to(m.in, m.out.beyond4(), 16), func(p *packet) { p.size = 2000 + 400*int(p.id) })
 		out, err := m.culvert("attach", "-c", file(m.T, config(m.mode, m.in, m.out)))
 		m.bed.attached = ""
@@ -299,6 +297,9 @@ var trials = map[string]func(m *trial) string{
 				m.Errorf("with MTU %d: %s", size, a)
 			}
 			return "refused"
+		}
+		if !received {
+			return "no such MTU"
 		}
 		return m.send(frames, m.in, m.out).check(m)
 	},
