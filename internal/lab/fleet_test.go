@@ -18,13 +18,14 @@ import (
 )
 
 // TestFleet walks through docs/fleet.md as far as that takes no minutes (TestFleetLong does): a canary that fails and goes back, an
-// urgent drop, a member of etcd killed, and all of them.
+// urgent drop, a balancer out of service and back, a member of etcd killed, and all of them.
 func TestFleet(t *testing.T) {
 	f := newFleetWalk(t)
 	l := f.l
 	f.part("canary", f.canary)
 	f.part("urgent", f.urgent)
 	f.part("where", f.where)
+	f.part("maintain", f.maintain)
 	f.part("member", func() { f.without("e1") })
 	f.part("etcd", func() { f.withoutEtcd(20, 0) })
 	f.part("revoked", f.revoked)
@@ -290,6 +291,7 @@ type fleetNodeState struct {
 	Health    string   `json:"health"`
 	Announced []string `json:"announced"`
 	Urgent    []string `json:"urgent"`
+	Maintain  string   `json:"maintain"`
 }
 
 // status returns the nodes that are there.
