@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
+	"culvert/internal/cluster"
 	"culvert/internal/show"
 	"culvert/internal/show/screen"
 	"culvert/internal/show/text"
@@ -42,34 +44,58 @@ func (f *Fleet) Watch(ctx context.Context, interval time.Duration, count int, ou
 
 // view is the screen of a fleet. What differs stands above the nodes, which scroll.
 func (f *Fleet) view(now *Status, look func() (*Status, error)) screen.View {
-	// head is how many lines stand above the nodes.
-	v := screen.View{Keys: "q quit   p pause   ↑↓ scroll"}
-	v.Lines = func(t screen.Theme, width, _ int) []screen.Line {
-		right := fmt.Sprintf("revision %d", now.Current.Revision)
-		if r := now.Current.Rollout; r != nil {
-			right = fmt.Sprintf("revision %d → %d, step %d of %d", now.Current.Revision, r.To, r.Step, len(r.Plan))
-		}
-		lines := []screen.Line{t.TitleLine(fmt.Sprintf("cluster %s: %s, %d away", now.Cluster, text.Count(uint64(len(now.Nodes)), "node"), len(now.Away)), right, width)}
-		table := now.Table()
-		lines = append(lines, screen.Line{Style: t.Head, Text: table[0]})
-		for _, d := range now.Differs {
+	head := 0 // lines above the nodes
+	v := screen.View{Keys: "q quit   p pause   ↑↓ scroll", FixedNow: func() int { return head }}
+	v.Lines = func(t screen.Theme, width, height int) []screen.Line {
+		lines := []screen.Line{t.TitleLine(now.title(), now.progress(), width)}
+		for _, d := range someOf(now.Differs, max(height/3, 1)) {
 			lines = append(lines, screen.Line{Style: t.Bad, Text: "! " + d})
 		}
+		table := now.Table()
+		lines = append(lines, screen.Line{Style: t.Plain}, screen.Line{Style: t.Head, Text: table[0]})
+		head = len(lines)
 		for n, row := range table[1:] {
 			style := t.Plain
-			if now.Nodes[n].Health != "good" {
+			if now.Nodes[n].Health != cluster.HealthGood {
 				style = t.Bad
 			}
 			lines = append(lines, screen.Line{Style: style, Text: row})
 		}
 		return lines
 	}
-	v.Fixed = 2
 	v.Look = func() (func(), error) {
 		next, err := look()
 		return func() { now = next }, err
 	}
 	return v
+}
+
+func (s *Status) title() string {
+	title := fmt.Sprintf("cluster %s: %s", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"))
+	if len(s.Away) > 0 {
+		title += fmt.Sprintf(", %d away", len(s.Away))
+	}
+	if len(s.Urgents) > 0 {
+		title += ", " + text.Count(uint64(len(s.Urgents)), "urgent change")
+	}
+	return title
+}
+
+// progress says which revision runs, and how far a rollout is.
+func (s *Status) progress() string {
+	if r := s.Current.Rollout; r != nil {
+		return fmt.Sprintf("revision %d, %d comes: step %d of %d", s.Current.Revision, r.To, r.Step, len(r.Plan))
+	}
+	return fmt.Sprintf("revision %d", s.Current.Revision)
+}
+
+// someOf returns lines as far as there is room, with how many there are beside them.
+func someOf(lines []string, room int) []string {
+	if len(lines) <= room {
+		return lines
+	}
+	rest := len(lines) - room + 1
+	return append(slices.Clone(lines[:room-1]), fmt.Sprintf("%d more: see 'culvert fleet status'", rest))
 }
 
 func (f *Fleet) watchLines(ctx context.Context, interval time.Duration, count int, look func() (*Status, error), out io.Writer) error {

@@ -46,6 +46,8 @@ type View struct {
 	Lines func(t Theme, width, height int) []Line
 	// Fixed is the number of lines at the top that stay while the others scroll. With 0 the view does not scroll.
 	Fixed int
+	// FixedNow returns what to take in the place of Fixed for the lines that Lines has returned last. It may be nil.
+	FixedNow func() int
 	// Look takes a sample. It runs on a goroutine of its own and must not change the view; take, which does, is called later
 	// and only if the screen is not paused.
 	Look func() (take func(), err error)
@@ -187,7 +189,11 @@ const keyGap = "   "
 
 // scroll returns the lines that are visible: the fixed ones, and those at the offset as far as there is room.
 func (s *Screen) scroll(lines []Line, room int) []Line {
-	head := min(s.view.Fixed, len(lines))
+	head := s.view.Fixed
+	if s.view.FixedNow != nil {
+		head = s.view.FixedNow()
+	}
+	head = min(head, len(lines))
 	if head == 0 || len(lines) <= room || head >= room {
 		s.offset = 0
 		return lines[:min(len(lines), room)]
