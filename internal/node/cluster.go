@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,8 +68,7 @@ func joinCluster(path string, log *slog.Logger) (*member, error) {
 	m := &member{table: table, store: lastgood.In(table.StateDir)}
 	if m.lock, err = trust.TakeLock(m.path(lockFile)); err != nil {
 		if errors.Is(err, trust.ErrLocked) {
-			err = fmt.Errorf("the state directory %s is that of %s: give each data plane its own with state_dir",
-				table.StateDir, trust.HolderName(m.path(lockFile)))
+			err = &heldError{table.StateDir, trust.HolderName(m.path(lockFile))}
 		}
 		return nil, table.Locate("state_dir", err)
 	}
@@ -85,6 +85,13 @@ func joinCluster(path string, log *slog.Logger) (*member, error) {
 	_, err = os.Stat(m.path(maintainFile))
 	m.maintained.Store(err == nil)
 	return m, nil
+}
+
+// heldError says that a process has the state directory.
+type heldError struct{ dir, by string }
+
+func (e *heldError) Error() string {
+	return fmt.Sprintf("the state directory %s is that of %s: give each data plane its own with state_dir", e.dir, e.by)
 }
 
 func (m *member) path(name string) string { return filepath.Join(m.table.StateDir, name) }
@@ -227,6 +234,22 @@ func (m *member) again(ctx context.Context, u *up, log *slog.Logger) {
 	}
 	for id, err := range m.keeper.Again(ctx, u.inst) {
 		log.Error("an urgent change is not in force any more: it is tried again", "id", id, "err", err)
+	}
+}
+
+// once is again without a process, which would end the changes for a time: those whose time is over are undone now.
+func (m *member) once(ctx context.Context, u *up, log *slog.Logger) {
+	m.again(ctx, u, log)
+	if m == nil || u.inst == nil {
+		return
+	}
+	all, now := m.keeper.Held(), agent.Clock()
+	due := slices.DeleteFunc(slices.Clone(all), func(h agent.Held) bool { return h.Until > 0 && h.Until <= now })
+	if len(due) == len(all) {
+		return
+	}
+	for id, err := range m.keeper.Bring(ctx, u.inst, due) {
+		log.Error("an urgent change is not as it should be: the next process tries again", "id", id, "err", err)
 	}
 }
 

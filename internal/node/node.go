@@ -183,6 +183,12 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if err != nil {
 		return err
 	}
+	// Urgent changes that a process has carried out on the data plane stay. If a process has the state directory, attaching says that it serves.
+	m, err := joinCluster(path, logger())
+	if held := new(heldError); err != nil && !errors.As(err, &held) {
+		return err
+	}
+	defer m.close()
 	var unattached []string
 	if len(interfaces) > 0 {
 		unattached = slices.DeleteFunc(slices.Clone(n.Interfaces), func(name string) bool { return slices.Contains(interfaces, name) })
@@ -191,7 +197,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	n.Missing = config.MissingRefuse
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	u, err := bringUp(ctx, stage.File{Path: path, Node: n}, stage.Start{Log: logger(), Out: out}, new(up))
+	u, err := bringUp(ctx, stage.File{Path: path, Node: n}, stage.Start{Log: logger(), Out: out}, &up{cluster: m})
 	if err != nil {
 		return err
 	}
@@ -199,6 +205,7 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if u.inst == nil {
 		return fmt.Errorf("%s: all underlay addresses of router %s are on loopback, so there is no interface to attach to: use culvert run -c %[1]s", path, u.name)
 	}
+	m.once(ctx, u, logger())
 	reportAttached(u, out)
 	if len(unattached) > 0 {
 		fmt.Fprintf(out, "without %s: the file names it, this command does not\n", strings.Join(unattached, ", "))

@@ -17,6 +17,7 @@ import (
 	"culvert/internal/cluster/agent"
 	"culvert/internal/cluster/lastgood"
 	"culvert/internal/cluster/urgent"
+	"culvert/internal/datapath"
 	"culvert/internal/edit"
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/lb"
@@ -325,5 +326,59 @@ func TestUrgentRefused(t *testing.T) {
 	b.keeper.Bring(t.Context(), b.up.inst, nil)
 	if got := b.has(); got != base {
 		t.Errorf("there is\n%s, want\n%s", got, base)
+	}
+}
+
+// TestUrgentAttach attaches without a process while urgent changes are in force that a process has carried out: they stay, without the one whose
+// time is over.
+func TestUrgentAttach(t *testing.T) {
+	m, path := newMember(t, "http://127.0.0.1:1", urgentFile)
+	testbed.AddVeth(t, "nu0", "nu1")
+	testbed.IP(t, "addr add 10.0.0.1/24 dev nu0")
+	b := &urgentBed{T: t, member: m, up: new(up)}
+	t.Cleanup(func() {
+		b.up.close()
+		b.close()
+		if err := DetachAll(io.Discard); err != nil {
+			t.Error(err)
+		}
+	})
+	attach := func() {
+		t.Helper()
+		b.up.close()
+		b.close()
+		err := Attach(t.Context(), path, nil, io.Discard)
+		if err == nil {
+			b.up.inst, err = datapath.OpenHere("node-urgent-test")
+		}
+		if err == nil {
+			b.member, err = joinCluster(path, slog.New(slog.DiscardHandler))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	attach()
+	base := b.has()
+	ended := each[5].held
+	ended.Until = 1
+	stay := []agent.Held{each[2].held, each[3].held, each[8].held}
+	b.carry("by a process", append(stay, ended)...)
+	attach()
+	if all := b.keeper.Held(); len(all) != len(stay) {
+		t.Errorf("%d changes are known to be in force, want %d", len(all), len(stay))
+	}
+	has := b.has()
+	for _, n := range []int{2, 3, 8} {
+		if !strings.Contains(has, each[n].text) {
+			t.Errorf("%q is not there:\n%s", each[n].text, has)
+		}
+	}
+	if strings.Contains(has, each[5].text) {
+		t.Errorf("%q is still there:\n%s", each[5].text, has)
+	}
+	b.carry("none")
+	if has := b.has(); has != base {
+		t.Errorf("at the end there is\n%s, want\n%s", has, base)
 	}
 }
