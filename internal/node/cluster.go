@@ -45,6 +45,9 @@ type member struct {
 	// maintained tells whether the node's addresses are withheld.
 	maintained atomic.Bool
 	agent      *agent.Agent
+	// view returns how the node stands with its cluster, and publishing is held while that is published.
+	view       func() agent.View
+	publishing sync.Mutex
 	// running returns the documents that a process runs. It is nil before there is one.
 	running func() *lastgood.Set
 }

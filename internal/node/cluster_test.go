@@ -7,12 +7,17 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"culvert/internal/cluster"
+	"culvert/internal/cluster/agent"
 	"culvert/internal/cluster/clusterbed"
 	"culvert/internal/cluster/lastgood"
 	"culvert/internal/cluster/sets"
+	"culvert/internal/config"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/testbed"
 )
@@ -82,5 +87,34 @@ func TestStoppedWhileWaiting(t *testing.T) {
 	cancel()
 	if err := m.await(ctx, path, slog.New(slog.DiscardHandler)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClusterChangedAtOnce has two callers publish how the node stands with its cluster. The first one is slow: what it has seen is not published
+// behind what the second one has seen.
+func TestClusterChangedAtOnce(t *testing.T) {
+	var calls atomic.Int64
+	slow, goOn, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	m := &member{table: new(config.Cluster), view: func() agent.View {
+		n := calls.Add(1)
+		if n == 1 {
+			close(slow)
+			<-goOn
+		}
+		return agent.View{Revision: n}
+	}}
+	p := &process{cluster: m, states: new(stageStates)}
+	var work sync.WaitGroup
+	work.Go(p.clusterChanged)
+	<-slow
+	work.Go(func() { p.clusterChanged(); close(second) })
+	select {
+	case <-second: // it has not waited
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(goOn)
+	work.Wait()
+	if n := p.states.inForce.Cluster.Revision; n != 2 {
+		t.Errorf("what the call number %d has seen is published, want that of the last one", n)
 	}
 }

@@ -44,6 +44,7 @@ func (p *process) serveCluster(ctx context.Context) *sync.WaitGroup {
 	o.Changed = p.clusterChanged
 	m.running = func() *lastgood.Set { return p.now.Load().set }
 	m.agent = agent.New(o)
+	m.view = m.agent.View
 	p.exported.cluster.set(m)
 	p.clusterChanged()
 	work.Go(func() { m.agent.Run(ctx) })
@@ -233,10 +234,13 @@ func addBalancer(s *cluster.State, r *lbview.Report, bad func(string, ...any)) {
 	}
 }
 
-// clusterChanged publishes how the node stands with its cluster.
+// clusterChanged publishes how the node stands with its cluster. Callers that come at the same time wait for each other: otherwise what one has
+// seen before could be published behind what another one has seen since.
 func (p *process) clusterChanged() {
 	m := p.cluster
-	v := m.agent.View()
+	m.publishing.Lock()
+	defer m.publishing.Unlock()
+	v := m.view()
 	c := &inforce.Cluster{
 		Name: m.table.Name, Node: m.table.Node, Roles: m.table.Roles, Revision: v.Revision, Wanted: v.Wanted, Refused: v.Refused,
 		Reached: v.Reached, Since: v.Since, Problem: v.Problem, Urgent: v.Urgent, UrgentFailed: v.UrgentFailed, Maintain: v.Maintain,
