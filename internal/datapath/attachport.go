@@ -81,6 +81,9 @@ func (i *Instance) AttachPort(u pins.Unattached) error {
 	if err := pins.CheckForeign(i.dir, []*net.Interface{p}); err != nil {
 		return err
 	}
+	if err := pins.CheckEthernet(p); err != nil {
+		return err
+	}
 	if err := checkSoftware([]*net.Interface{p}, i.meta.Generic); err != nil {
 		return err
 	}

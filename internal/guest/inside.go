@@ -178,7 +178,12 @@ func say(kind string, text []byte) error {
 		return err
 	}
 	const drain = 1 // the argument that tcdrain(3) passes
-	return unix.IoctlSetInt(fd, unix.TCSBRK, drain)
+	for {
+		// Waiting ends early when Go's scheduler sends this thread a signal. The line has been written by then.
+		if err := unix.IoctlSetInt(fd, unix.TCSBRK, drain); err != unix.EINTR {
+			return err
+		}
+	}
 }
 
 // sayer is a writer that says each line, under its own value as the kind. Each write has one or more whole lines.

@@ -49,7 +49,7 @@ func NoInterface(name string) bool {
 }
 
 // Interfaces looks interfaces up by name. It returns each once. An interface that does not exist is an error, or left out if
-// wait is set.
+// wait is set. One that is not of Ethernet is an error.
 func Interfaces(names []string, wait bool) ([]*net.Interface, error) {
 	if len(names) == 0 {
 		return nil, errors.New("no interfaces to attach to: name at least one")
@@ -62,6 +62,9 @@ func Interfaces(names []string, wait bool) ([]*net.Interface, error) {
 		}
 		if err != nil {
 			return nil, fmt.Errorf("interface %s does not exist: see 'ip link'", name)
+		}
+		if err := CheckEthernet(p); err != nil {
+			return nil, err
 		}
 		if !slices.ContainsFunc(all, func(q *net.Interface) bool { return q.Index == p.Index }) {
 			all = append(all, p)

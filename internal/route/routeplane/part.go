@@ -18,10 +18,14 @@ const Stage = "route"
 const stateVersion = 1
 
 // Part is the IP router's part of the program.
-type Part struct{ options Options }
+type Part struct {
+	options Options
+	// former has the devices of the data plane that is adopted, until FillPort has written them.
+	former map[int]bpfobj.PipelineRouteDev
+}
 
 // NewPart turns the IP router on.
-func NewPart(o Options) *Part { return &Part{o} }
+func NewPart(o Options) *Part { return &Part{options: o} }
 
 // OptionsOf returns the options with which the IP router of a data plane was loaded, nil if it is off.
 func OptionsOf(inst *datapath.Instance) *Options {
@@ -82,11 +86,11 @@ func orDefault(n, otherwise int) int {
 }
 
 // Shared implements datapath.Part. No map is shared with the next program, since a process that starts reads the tables
-// anew.
+// anew. What the programs need until then is copied (inherit).
 func (p *Part) Shared(*datapath.Loading) []string { return nil }
 
-// Fill implements datapath.Part: it writes the next hops with fixed numbers.
-func (p *Part) Fill(_ *datapath.Loading, inst *datapath.Instance) error {
+// Fill implements datapath.Part: it writes the next hops with fixed numbers, and what is inherited.
+func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
 	plane, err := Open(inst)
 	if err != nil {
 		return err
@@ -100,12 +104,16 @@ func (p *Part) Fill(_ *datapath.Loading, inst *datapath.Instance) error {
 			return err
 		}
 	}
-	return nil
+	return p.inherit(l, inst)
 }
 
 // FillPort implements datapath.PortFiller.
 func (p *Part) FillPort(_ *datapath.Instance, index int, port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error) {
-	port.Route.Index = uint32(index)
+	port.Route = bpfobj.PipelineRouteDev{Index: uint32(index)}
+	if former, ok := p.former[index]; ok {
+		port.Route = former
+		delete(p.former, index)
+	}
 	return []bpfobj.PipelinePort{port}, nil
 }
 
