@@ -16,19 +16,23 @@ func TestBondCheck(t *testing.T) {
 	standby := netdev.BondMember{Name: "eth2", Index: 2, Up: true}
 	down := netdev.BondMember{Name: "eth3", Index: 3}
 	tests := map[string]struct {
-		bond *netdev.Bond
-		want want
+		bond    *netdev.Bond
+		want    want
+		generic bool
 	}{
-		"both live":     {bond("802.3ad", "layer3+4", live, standby), want{OK, "802.3ad of eth1 live, eth2 standby", ""}},
-		"one down":      {bond("active-backup", "layer2", live, down), want{Warn, "eth3 down", "ip -details link show dev eth3"}},
-		"one alone":     {bond("active-backup", "layer2", live), want{Warn, "there is no other", "ip link set dev IFACE master bond0"}},
-		"none live":     {bond("802.3ad", "layer2", standby, down), want{Fail, "none is live", ""}},
-		"no members":    {bond("802.3ad", "layer2"), want{Fail, "it has no members", "ip link set dev IFACE master bond0"}},
-		"mode":          {bond("broadcast", "layer2"), want{Fail, "and this is broadcast", "ip link set dev bond0 down && ip link set dev bond0 type bond mode active-backup && ip link set dev bond0 up"}},
-		"hash policy":   {bond("802.3ad", "vlan+srcmac", live, standby), want{Fail, "vlan+srcmac", "ip link set dev bond0 type bond xmit_hash_policy layer2+3"}},
-		"policy unused": {bond("active-backup", "vlan+srcmac", live, standby), want{OK, "active-backup of", ""}},
+		"both live":            {bond("802.3ad", "layer3+4", live, standby), want{OK, "802.3ad of eth1 live, eth2 standby", ""}, false},
+		"one down":             {bond("active-backup", "layer2", live, down), want{Warn, "eth3 down", "ip -details link show dev eth3"}, false},
+		"one alone":            {bond("active-backup", "layer2", live), want{Warn, "there is no other", "ip link set dev IFACE master bond0"}, false},
+		"none live":            {bond("802.3ad", "layer2", standby, down), want{Fail, "none is live", ""}, false},
+		"no members":           {bond("802.3ad", "layer2"), want{Fail, "it has no members", "ip link set dev IFACE master bond0"}, false},
+		"mode":                 {bond("broadcast", "layer2"), want{Fail, "and this is broadcast", "ip link set dev bond0 down && ip link set dev bond0 type bond mode active-backup && ip link set dev bond0 up"}, false},
+		"hash policy":          {bond("802.3ad", "vlan+srcmac", live, standby), want{Fail, "vlan+srcmac", "ip link set dev bond0 type bond xmit_hash_policy layer2+3"}, false},
+		"policy unused":        {bond("active-backup", "vlan+srcmac", live, standby), want{OK, "active-backup of", ""}, false},
+		"mode, generic":        {bond("balance-alb", "layer2", live, standby), want{OK, "balance-alb of", ""}, true},
+		"hash policy, generic": {bond("802.3ad", "vlan+srcmac", live, standby), want{OK, "802.3ad of", ""}, true},
+		"none live, generic":   {bond("balance-alb", "layer2", standby, down), want{Fail, "none is live", ""}, true},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) { tt.want.check(t, checkBond(tt.bond)) })
+		t.Run(name, func(t *testing.T) { tt.want.check(t, checkBond(tt.bond, tt.generic)) })
 	}
 }

@@ -37,11 +37,13 @@ func checkUp(n netif) *Finding {
 	return &Finding{Status: Fail, Check: "link", Finding: "down", Command: "ip link set dev " + n.name + " up"}
 }
 
-// checkNative looks whether the driver runs XDP itself.
+// checkNative looks whether the driver runs XDP itself. In generic mode it does not have to.
 func checkNative(n netif) *Finding {
 	f := &Finding{Check: "native"}
 	_, listed := nativeDrivers[n.driver]
 	switch {
+	case n.generic():
+		f.Finding = "generic mode: the kernel runs XDP, whatever " + n.driver + " does"
 	case n.xdp.known && n.xdp.can(netdev.ActBasic|netdev.ActRedirect):
 		f.Finding = n.driver + " runs XDP in the driver" + n.unlessMerging()
 	case !n.xdp.known && listed:
@@ -116,13 +118,21 @@ func checkMTU(n netif) *Finding {
 	if mtu <= most {
 		return f
 	}
+	switch {
+	case n.generic():
+		f.Finding += ", more than one buffer: generic mode takes them, and may leave frames of several buffers to the kernel"
+		return f
+	case n.driver == "tun":
+		f.Finding += ", more than one buffer: the kernel runs XDP itself on frames that " + n.driver + " cannot give it in one"
+		return f
+	}
 	multiBuffer := n.xdp.can(netdev.ActRxSG)
 	if !n.xdp.known {
 		multiBuffer = nativeDrivers[n.driver]
 	}
 	if multiBuffer {
 		f.Finding += ", more than one buffer: the driver takes multi-buffer programs"
-		if !n.xdp.known && n.forwards && !n.generic() { // netdev.Egress
+		if !n.xdp.known && n.forwards { // netdev.Egress
 			f.Status = Warn
 			f.Finding += ", but Linux before 6.3 redirects no frames of several buffers: the kernel gets those, and those for backends are dropped"
 			f.Command = fmt.Sprintf("ip link set dev %s mtu %d", n.name, most)
@@ -146,7 +156,11 @@ func checkQueues(n netif) *Finding {
 		return nil
 	}
 	f := &Finding{Check: "queues", Finding: fmt.Sprintf("%d receive for %d CPUs", q.RX, n.cpus)}
-	if wrong, command := q.TooManyForXDP(n.name, n.driver); wrong != "" {
+	most := q.RXMax
+	if !n.generic() {
+		most = q.MostForXDP(n.driver)
+	}
+	if wrong, command := q.TooManyForXDP(n.name, n.driver); wrong != "" && !n.generic() {
 		f.Status, f.Finding, f.Command = Fail, wrong, command
 		return f
 	}
@@ -154,7 +168,6 @@ func checkQueues(n netif) *Finding {
 	if n.kind == "veth" {
 		return f
 	}
-	most := q.MostForXDP(n.driver)
 	switch {
 	case q.RX >= n.cpus:
 	case most <= q.RX && most < q.RXMax:
@@ -184,7 +197,7 @@ func (n netif) detachFirst() string {
 // sharedTransmit says whether redirected frames wait for a lock, because a virtio_net device has no queue of its own for each CPU. It
 // returns "" otherwise.
 func (n netif) sharedTransmit() string {
-	if n.driver != "virtio_net" || n.queues.RX+n.cpus <= n.queues.RXMax {
+	if n.driver != "virtio_net" || n.generic() || n.queues.RX+n.cpus <= n.queues.RXMax {
 		return ""
 	}
 	return fmt.Sprintf("redirected frames of all CPUs wait for one lock a queue: only the hypervisor can give the device %d queue pairs, "+
@@ -208,6 +221,9 @@ func (n netif) native() bool { return n.program != nil && n.program.mode == "xdp
 
 // generic tells whether culvert runs on it in generic mode, or will.
 func (n netif) generic() bool {
+	if n.above != nil {
+		return n.above.generic()
+	}
 	if n.program != nil && n.program.ours() {
 		return n.program.mode == "xdpgeneric"
 	}

@@ -165,6 +165,9 @@ func TestInterfaceChecks(t *testing.T) {
 		offloads: offloads{"rx-gro": on, "tx-checksum-ip-generic": on}}
 	hidden := &peer{index: 7}
 	forwarding := Options{}.stages()
+	generic := Stages{Route: true, Generic: true}
+	inNative := program{mode: "xdp", pin: "/sys/fs/bpf/culvert/1/br/link-e0"}
+	inGeneric := &program{mode: "xdpgeneric", pin: inNative.pin}
 
 	tests := []struct {
 		name  string
@@ -189,6 +192,18 @@ func TestInterfaceChecks(t *testing.T) {
 		{"veth with too few queues", checkNative,
 			netif{kind: "veth", xdp: xdpSupport{known: true}, queues: netdev.Channels{RX: 1}, peer: away},
 			want{Fail, "fewer receive queues", "ip netns exec blue ethtool -L p0 tx 1"}},
+
+		{"not native, generic mode", checkNative, netif{name: "e0", driver: "e1000e", xdp: xdpSupport{known: true}, stages: generic},
+			want{OK, "generic mode: the kernel runs XDP, whatever e1000e does", ""}},
+		{"not native, attached in generic mode", checkNative, netif{name: "e0", driver: "e1000e", program: inGeneric}, want{OK, "generic mode", ""}},
+		{"attached in native mode, a file in generic mode", checkNative, netif{driver: "ice", xdp: native, program: &inNative, stages: generic},
+			want{OK, "ice runs XDP in the driver", ""}},
+		{"VLAN device, generic mode", checkNative, netif{name: "e0.5", kind: "vlan", driver: "802.1Q VLAN Support", parent: "e0", stages: generic},
+			want{OK, "generic mode", ""}},
+		{"veth with too few queues, generic mode", checkNative, netif{kind: "veth", xdp: xdpSupport{known: true}, peer: away, stages: generic},
+			want{OK, "generic mode", ""}},
+		{"member of a bond that is attached in generic mode", checkNative,
+			netif{driver: "e1000e", xdp: xdpSupport{known: true}, above: &netif{program: inGeneric}}, want{OK, "generic mode", ""}},
 
 		{"no program", checkProgram, netif{}, want{OK, "no XDP program", ""}},
 		{"culvert's program", checkProgram, netif{program: &program{id: 5, name: "rx", mode: "xdp", link: 9, pin: "/sys/fs/bpf/culvert/1/br/link-e0"}}, want{OK, "culvert is attached", ""}},
@@ -215,6 +230,16 @@ func TestInterfaceChecks(t *testing.T) {
 			netif{name: "v0", mtu: 1500, xdp: native, peer: &peer{seen: true, name: "p0", mtu: 9000}},
 			want{Fail, "9000 bytes", "ip link set dev p0 mtu 3498"}},
 
+		{"MTU too large, generic mode", checkMTU, netif{name: "e0", mtu: 9000, driver: "e1000e", xdp: xdpSupport{known: true}, stages: generic},
+			want{OK, "9000 bytes, more than one buffer: generic mode takes them", ""}},
+		{"MTU too large, attached in generic mode", checkMTU, netif{name: "e0", mtu: 9000, driver: "igb", xdp: native, program: inGeneric, forwards: true},
+			want{OK, "generic mode takes them", ""}},
+		{"MTU of the peer too large, generic mode", checkMTU,
+			netif{mtu: 1500, driver: "veth", xdp: native, peer: &peer{seen: true, name: "p0", mtu: 9000}, stages: generic}, want{OK, "9000 bytes", ""}},
+		{"MTU of a tap", checkMTU, netif{name: "t0", mtu: 9000, driver: "tun", xdp: native, forwards: true},
+			want{OK, "the kernel runs XDP itself on frames that tun cannot give it in one", ""}},
+		{"MTU of a tap, kernels that do not say", checkMTU, netif{name: "t0", mtu: 9000, driver: "tun", forwards: true}, want{OK, "9000 bytes", ""}},
+
 		{"queues", checkQueues, netif{queues: netdev.Channels{RX: 4, RXMax: 4}, cpus: 4}, want{OK, "4 receive for 4 CPUs", ""}},
 		{"few queues", checkQueues, netif{name: "e0", queues: netdev.Channels{RX: 1, RXMax: 8, Combined: true}, cpus: 4},
 			want{Warn, "1 receive for 4 CPUs", "ethtool -L e0 combined 4"}},
@@ -232,6 +257,12 @@ func TestInterfaceChecks(t *testing.T) {
 			want{Fail, "not with so many queues", ""}},
 		{"more than half, not in pairs", checkQueues, netif{name: "e0", driver: "gve", queues: netdev.Channels{RX: 16, RXMax: 16}, cpus: 16},
 			want{Fail, "at most half", "ethtool -L e0 rx 8 tx 8"}},
+		{"more than half, generic mode", checkQueues, netif{name: "e0", driver: "ena", queues: netdev.Channels{RX: 8, RXMax: 8, Combined: true}, cpus: 8, stages: generic},
+			want{OK, "8 receive for 8 CPUs", ""}},
+		{"few queues, generic mode", checkQueues, netif{name: "e0", driver: "gve", queues: netdev.Channels{RX: 2, RXMax: 8, Combined: true}, cpus: 8, stages: generic},
+			want{Warn, "stay idle", "ethtool -L e0 combined 8"}},
+		{"no queue beside, generic mode", checkQueues, netif{driver: "virtio_net", queues: netdev.Channels{RX: 2, RXMax: 2, Combined: true}, cpus: 2, stages: generic},
+			want{OK, "2 receive for 2 CPUs", ""}},
 		{"one queue", checkQueues, netif{name: "e0", driver: "gve", queues: netdev.Channels{RX: 1, RXMax: 1}, cpus: 1},
 			want{Fail, "1 of 1 are in use: only the hypervisor", ""}},
 		{"a queue for each CPU beside", checkQueues, netif{name: "e0", driver: "virtio_net", queues: netdev.Channels{RX: 2, RXMax: 4, Combined: true}, cpus: 2},

@@ -45,6 +45,8 @@ type netif struct {
 	forwards bool
 	// stages are the stages that are on, in any data plane: each may send frames by the interface.
 	stages Stages
+	// above is the bond for which a member is examined, nil for other interfaces.
+	above *netif
 	// rpFilter is the effective value of rp_filter.
 	rpFilter string
 }
