@@ -20,8 +20,8 @@ import (
 // lines.
 const suite = "bookworm-security"
 
-// oldSuite is the suite that has OldLines: the security updates of Debian 11.
-const oldSuite = "bullseye-security"
+// oldSuite is the suite that has OldLines: Debian 11, which does not change any more. Its security updates lose packages.
+const oldSuite = "bullseye"
 
 // librarySuite is the suite that libraries come from.
 const librarySuite = "bookworm"
@@ -80,7 +80,7 @@ func mirror(ctx context.Context, suite string) (string, error) {
 			return uri, nil
 		}
 	}
-	if suite == librarySuite {
+	if !strings.Contains(suite, "-") {
 		return "", errors.New("apt has no source of Debian's packages: add one to /etc/apt (see sources.list(5))")
 	}
 	return "", errors.New("apt has no source of Debian's security updates: add one to /etc/apt (see sources.list(5))")

@@ -47,9 +47,13 @@ const (
 	Standard Flavor = ""
 )
 
-// modules are the modules that the cache holds of kernels of the flavor, in the order in which they can be loaded.
-func (f Flavor) modules() []string {
-	if f == Standard {
+// modulesOf are the modules that the cache holds of a release, in the order in which they can be loaded. Old kernels have not all that tests
+// need, and run none of these tests.
+func modulesOf(release string) []string {
+	if slices.ContainsFunc(OldLines, func(line string) bool { return strings.HasPrefix(release, line+".") }) {
+		return modules
+	}
+	if flavorOf(release) == Standard {
 		return slices.Concat(modules, testModules, cards.Modules)
 	}
 	return allModules
@@ -125,7 +129,7 @@ func openKernel(arch Arch, line, dir string) (Kernel, error) {
 	if err != nil {
 		return Kernel{}, err
 	}
-	for _, m := range flavorOf(filepath.Base(dir)).modules() { // an earlier version of culvert cached fewer
+	for _, m := range modulesOf(filepath.Base(dir)) { // an earlier version of culvert cached fewer
 		if _, err := os.Stat(filepath.Join(dir, m+".ko")); err != nil {
 			return Kernel{}, err
 		}
@@ -181,7 +185,7 @@ func fetchKernel(ctx context.Context, a apt, p kernelPackage, dir string) (err e
 func unpackKernel(ctx context.Context, deb, release, dir string) error {
 	const builtin = "modules.builtin"
 	wanted := map[string]string{"boot/vmlinuz-" + release: "vmlinuz", builtin: builtin}
-	for _, m := range flavorOf(release).modules() {
+	for _, m := range modulesOf(release) {
 		wanted[m+".ko"] = m + ".ko"
 		wanted[m+".ko.xz"] = m + ".ko"
 	}
@@ -272,7 +276,7 @@ func ignoreExit(err error) error {
 }
 
 // modules are the modules that the cache holds of the kernel, in the order in which they can be loaded.
-func (k Kernel) modules() []string { return flavorOf(k.Release).modules() }
+func (k Kernel) modules() []string { return modulesOf(k.Release) }
 
 // image is the path of the kernel's image.
 func (k Kernel) image() string { return filepath.Join(k.dir, "vmlinuz") }

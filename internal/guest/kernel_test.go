@@ -57,7 +57,7 @@ func cacheKernel(t *testing.T, release, version string) {
 		t.Fatal(err)
 	}
 	files := map[string]string{"version": version + "\n"}
-	for _, m := range flavorOf(release).modules() {
+	for _, m := range modulesOf(release) {
 		files[m+".ko"] = ""
 	}
 	for name, text := range files {
@@ -106,5 +106,16 @@ func TestKernelsOffline(t *testing.T) {
 	cancel()
 	if _, err := FindKernel(ended, AMD64, "6.1", Cloud, "", &progress); err == nil {
 		t.Error("an interrupted search found a kernel")
+	}
+}
+
+// An old kernel, which only has to be refused, lacks modules that tests need.
+func TestModulesOfOldKernels(t *testing.T) {
+	for release, want := range map[string]int{
+		"5.10.0-32-cloud-amd64": len(modules), "6.1.0-56-cloud-arm64": len(allModules), "6.12.117+deb12-cloud-amd64": len(allModules),
+	} {
+		if got := modulesOf(release); len(got) != want {
+			t.Errorf("%s: %d modules, want %d", release, len(got), want)
+		}
 	}
 }
