@@ -34,7 +34,7 @@ const (
 	clusterName = "bench"
 	operator    = "bench"
 	memberCount = 3
-	// atOnce bounds how many certificates and connections are made at the same time.
+	// atOnce bounds how many certificates are made at the same time.
 	atOnce = 32
 	// mostNodes bounds the number of nodes: beyond it ports and memory of a machine end.
 	mostNodes = 5000
@@ -53,7 +53,7 @@ type bed struct {
 	content  *content
 	progress io.Writer
 	traffic  traffic
-	dialing  chan struct{}
+	dialers  *dialers
 	// busy has the rates of interfaces change with each state of a node.
 	busy atomic.Bool
 	// base is the memory of this process before there were nodes, in bytes.
@@ -67,11 +67,14 @@ func (b *bed) dir(parts ...string) string {
 
 // newBed starts etcd, lets nodes in and starts them. The caller must call close, also after an error.
 func newBed(ctx context.Context, nodes int, o scenario.Options) (b *bed, err error) {
-	b = &bed{keys: cluster.KeysOf(clusterName), content: newContent(), progress: o.Progress, dialing: make(chan struct{}, atOnce)}
+	b = &bed{keys: cluster.KeysOf(clusterName), content: newContent(), progress: o.Progress}
 	if b.scratch, err = peer.NewScratch(); err != nil {
 		return b, err
 	}
 	if b.space, err = load.NewNetns(); err != nil {
+		return b, err
+	}
+	if b.dialers, err = newDialers(b.space); err != nil {
 		return b, err
 	}
 	fmt.Fprintf(b.progress, "starting etcd of %d members\n", memberCount)
@@ -86,7 +89,7 @@ func newBed(ctx context.Context, nodes int, o scenario.Options) (b *bed, err err
 		return b, err
 	}
 	b.http = &http.Client{Transport: &http.Transport{
-		TLSClientConfig: root, DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return b.dial(ctx, addr) },
+		TLSClientConfig: root, DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return b.dialers.dial(ctx, addr) },
 	}}
 	if b.root, err = b.connect(root); err != nil {
 		return b, err
@@ -121,6 +124,7 @@ func (b *bed) close() error {
 	if b.http != nil {
 		b.http.CloseIdleConnections()
 	}
+	b.dialers.end()
 	var errs []error
 	for _, m := range b.members {
 		errs = append(errs, m.process.Stop(time.Millisecond)) // nobody needs its data again
@@ -134,24 +138,8 @@ func (b *bed) close() error {
 // connect returns a client of etcd whose connections are in the namespace.
 func (b *bed) connect(config *tls.Config) (*clientv3.Client, error) {
 	return etcd.Dial(clientv3.Config{
-		Endpoints: endpoints(), TLS: config, DialOptions: []grpc.DialOption{grpc.WithContextDialer(b.dial), grpc.WithStatsHandler(&b.traffic)},
+		Endpoints: endpoints(), TLS: config, DialOptions: []grpc.DialOption{grpc.WithContextDialer(b.dialers.dial), grpc.WithStatsHandler(&b.traffic)},
 	})
-}
-
-// dial makes a connection in the namespace. Each takes a thread, and so there are few at the same time.
-func (b *bed) dial(ctx context.Context, addr string) (c net.Conn, err error) {
-	select {
-	case b.dialing <- struct{}{}:
-		defer func() { <-b.dialing }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	err = b.space.Do(func() error {
-		var err error
-		c, err = (&net.Dialer{Timeout: etcd.DialTime}).DialContext(ctx, "tcp4", addr)
-		return err
-	})
-	return c, err
 }
 
 // admit makes the certificates of nodes and of the operator, and lets them in.
