@@ -27,13 +27,14 @@ import (
 // DialTime bounds how long the machine of a member has for taking a connection.
 const DialTime = 3 * time.Second
 
-// Times of a connection. A member that is gone is noticed after keepAlive and keepAliveWait: gRPC alone may wait for two minutes.
+// Times of a connection. A member that falls silent is noticed after keepAlive and keepAliveWait: gRPC alone may wait for two minutes.
 const (
 	// greetTime is what a member has for TLS and its first words. A thousand nodes that come at once may keep it busy for longer than DialTime,
 	// and each that gives up and comes again is one more.
-	greetTime     = 30 * time.Second
-	keepAlive     = 10 * time.Second
-	keepAliveWait = 3 * time.Second
+	greetTime = 30 * time.Second
+	keepAlive = 10 * time.Second
+	// keepAliveWait is what a member has for the answer to a sign of life. It is long for the same reason.
+	keepAliveWait = 10 * time.Second
 	// longestPause bounds the time between two attempts to connect to a member.
 	longestPause = 2 * time.Second
 )
