@@ -79,7 +79,7 @@ func TestFleet(t *testing.T) {
 	}
 	positive := map[string][]string{
 		"urgent": {"in force, p50", "in force, last", "the operator knows"}, "apply": {"in all", "checked by nodes and written"},
-		"look": {"fleet status", "fleet where"}, "quiet": {"memory of a member"}, "idle": {"memory of a node", "requests to etcd"},
+		"look": {"fleet status", "fleet where"}, "quiet": {"memory of a member"}, "idle": {"memory of a node"},
 		"restart": {"back, with the state written, p50", "requests in all", "requests, most in 100 ms", "connections"},
 		"sets":    {"whole set: in force", "whole set: read by a node, least", "1 % changed: read by a node, most"},
 	}
