@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -41,7 +42,8 @@ func (a *Agent) report(ctx context.Context, client *clientv3.Client) error {
 	w := &stateWriter{agent: a, client: client, lease: lease}
 	quiet := time.NewTimer(silence)
 	defer quiet.Stop()
-	period := time.NewTicker(cluster.StatePeriod)
+	// Nodes that come at once do not write at once ever after.
+	period := time.NewTicker(rand.N(cluster.StatePeriod) + least)
 	defer period.Stop()
 	var retry <-chan time.Time
 	for {
@@ -58,6 +60,7 @@ func (a *Agent) report(ctx context.Context, client *clientv3.Client) error {
 		case <-quiet.C:
 			return fmt.Errorf("no sign of life from etcd in %v", silence)
 		case <-period.C:
+			period.Reset(cluster.StatePeriod)
 			err = w.write(ctx, false)
 		case <-a.reports:
 			sleep(ctx, least) // changes come together
