@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -93,6 +92,18 @@ func (n *Node) namer() (name string, _ Namer) {
 	return "", nil
 }
 
+// Mentions tells whether a file has the table, also if LoadAll has left it out.
+func (n *Node) Mentions(table string) bool {
+	if n.source != nil {
+		for key := range n.source.places {
+			if key == table || strings.HasPrefix(key, table+".") || strings.HasPrefix(key, table+"[") {
+				return true
+			}
+		}
+	}
+	return n.Tables[table] != nil
+}
+
 // IsNode tells whether the TOML file at path is one for Load, as opposed to the reference router's, which has none of
 // culvert's keys and no drop-ins. A file of comments alone is one for Load, as installed. IsNode returns false for a file that is
 // not TOML.
@@ -148,8 +159,8 @@ func Load(path string, parts []Part, more ...Remote) (*Node, error) {
 	return n, nil
 }
 
-// LoadAll is Load for a look that wants all errors. Beside errors it returns what could be read, without the tables of stages
-// that have errors and are no Salvager, or nil if the files cannot be decoded.
+// LoadAll is Load for a look that wants all errors. Beside errors it returns what could be read, without workers that have errors and
+// the tables of stages that have errors and are no Salvager (Mentions tells of them), or nil if the files cannot be decoded.
 func LoadAll(path string, parts []Part, more ...Remote) (*Node, error) {
 	s, err := readSource(path)
 	if err != nil {
@@ -169,7 +180,10 @@ func LoadAll(path string, parts []Part, more ...Remote) (*Node, error) {
 	errs.Add(n.check(n.Position, parts))
 	errs.Add(n.checkLifecycle(n.Position))
 	errs.Add(n.checkLogLevel(n.Position))
-	errs.Add(n.Workers.check(n.In("workers")))
+	if err := n.Workers.check(n.In("workers")); err != nil {
+		errs.Add(err)
+		n.Workers = nil // what looks at the rest would say the same in words of its own
+	}
 	errs.Add(n.Web.check(n.In("web")))
 	errs.Add(n.Cluster.check(n.In(ClusterTable)))
 	var wrong []string
@@ -230,11 +244,7 @@ func (n *Node) check(at Position, parts []Part) error {
 	if n.Mode != ModeNative && n.Mode != ModeGeneric {
 		errs.Add(at.Locate("mode", fmt.Errorf("mode = %q: use %q or %q", n.Mode, ModeNative, ModeGeneric)))
 	}
-	for i, name := range n.Interfaces {
-		if slices.Contains(n.Interfaces[:i], name) {
-			errs.Add(at.Locate("interfaces", fmt.Errorf("interfaces names %s twice: leave one out", name)))
-		}
-	}
+	errs.Add(n.checkInterfaces(at))
 	if len(n.Tables) > 0 {
 		return errs.Err()
 	}
@@ -266,9 +276,6 @@ func (n *Node) checkNames(at Position) error {
 	}
 	if len(n.Interfaces) == 0 {
 		errs.Add(at.Locate("", errors.New("interfaces is missing: name the interfaces to attach to")))
-	}
-	if slices.Contains(n.Interfaces, "") {
-		errs.Add(at.Locate("interfaces", errors.New("interfaces has an empty name: leave it out")))
 	}
 	if n.Metrics != "" {
 		if _, _, err := net.SplitHostPort(n.Metrics); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"culvert/internal/config"
 	"culvert/internal/datapath"
@@ -87,16 +88,32 @@ func (u *up) checkAttach(running *datapath.Instance, note func(error)) error {
 	problems, missing := datapath.Check(u.options(true), running)
 	var errs config.Errors
 	for _, p := range problems {
-		if p.Mode {
+		switch {
+		case p.Mode:
 			errs.Add(u.file.Node.Locate("mode", p.Err))
-		} else {
+		case p.Interface == "" || config.Impossible(p.Interface) == "": // the file has the error of a name that no interface can have
 			errs.Add(u.locate(p.Interface, p.Err))
 		}
 	}
 	for _, name := range missing {
-		note(u.locate(name, fmt.Errorf("interface %s does not exist yet: the data plane attaches to it when it does", name)))
+		if config.Impossible(name) != "" {
+			continue
+		}
+		note(u.locate(name, missingNote(name)))
 	}
 	return errs.Err()
+}
+
+// missingNote says of an interface that it does not exist yet, or that its name looks like a mistake.
+func missingNote(name string) error {
+	const waits = "the data plane waits for one of exactly this name"
+	switch below, _, veth := strings.Cut(name, "@"); {
+	case strings.ContainsAny(name, "*?["):
+		return fmt.Errorf("interface %s does not exist, and names are no patterns: name each interface, %s", name, waits)
+	case veth && below != "":
+		return fmt.Errorf("interface %s does not exist: 'ip link' shows what is below or behind an interface after the @, write %s: %s", name, below, waits)
+	}
+	return fmt.Errorf("interface %s does not exist yet: the data plane attaches to it when it does", name)
 }
 
 // running returns the data plane of that name in this network namespace, nil if there is none, and finds the process that serves it.
@@ -170,8 +187,13 @@ func withPositions(all []error) []error {
 
 // idleWorkers says that [workers] has no effect, nil if it has.
 func idleWorkers(n *config.Node) error {
-	if n.Workers == nil || has(n, scion.Stage{}) || has(n, routestage.Stage{}) || has(n, lbstage.Stage{}) {
+	if n.Workers == nil {
 		return nil
+	}
+	for _, s := range []stage.Stage{scion.Stage{}, routestage.Stage{}, lbstage.Stage{}} {
+		if n.Mentions(s.Name()) { // with errors as well, which are said by themselves
+			return nil
+		}
 	}
 	return n.Locate("workers", errors.New("[workers] has no effect: there is none of [scion], [route] and [lb], whose packets are spread"))
 }

@@ -73,6 +73,27 @@ func TestCheckErrors(t *testing.T) {
 		{"no TOML", "interfaces = [\n", []string{"DIR/no-TOML.toml:"}, nil},
 		{"an interface that is gone", "interfaces = [\"ck0\", \"ck7\"]\n[filter]\n", nil,
 			[]string{"DIR/an-interface-that-is-gone.toml:1:22: interface ck7 does not exist yet: the data plane attaches to it when it does"}},
+		{"names that no interface can have", "interfaces = [\n  \"an-interface-with-long-name\",\n  \"a/b\", \"..\",\n  \"a b\", \"ck0:1\", \"\",\n  \"fifteen-letters\",\n]\n[filter]\n", []string{
+			"DIR/names-that-no-interface-can-have.toml:2:3: no interface can be named \"an-interface-with-long-name\": it has 27 bytes, and the kernel takes at most 15",
+			"DIR/names-that-no-interface-can-have.toml:3:3: no interface can be named \"a/b\": the kernel takes no '/' in it",
+			"DIR/names-that-no-interface-can-have.toml:3:10: no interface can be named \"..\"",
+			"DIR/names-that-no-interface-can-have.toml:4:3: no interface can be named \"a b\": the kernel takes no blanks in it",
+			"DIR/names-that-no-interface-can-have.toml:4:10: no interface can be named \"ck0:1\": the kernel takes no ':' in it",
+			"DIR/names-that-no-interface-can-have.toml:4:19: interfaces has an empty name: leave it out"},
+			[]string{"DIR/names-that-no-interface-can-have.toml:5:3: interface fifteen-letters does not exist yet"}},
+		{"names that look like mistakes", "interfaces = [\"ck*\", \"ck0@if2\"]\n[filter]\n", nil, []string{
+			"DIR/names-that-look-like-mistakes.toml:1:15: interface ck* does not exist, and names are no patterns: name each interface",
+			"DIR/names-that-look-like-mistakes.toml:1:22: interface ck0@if2 does not exist: 'ip link' shows what is below or behind an interface after the @, write ck0"}},
+		{"a CPU too high", checkHead + "[workers]\ncpus = [4095]\n[route]\n", []string{
+			"DIR/a-CPU-too-high.toml:3:1: workers.cpus: CPU 4095 is not online: there are "}, nil},
+		{"a CPU twice", checkHead + "[workers]\ncpus = [0, 0]\n[route]\n", []string{
+			"DIR/a-CPU-twice.toml:3:1: workers.cpus: CPU 0 is given twice"}, nil},
+		{"a queue too long", checkHead + "[workers]\ncpus = [0]\nqueue = 20000\n[route]\n", []string{
+			"DIR/a-queue-too-long.toml:4:9: workers.queue = 20000: use 1 to 16384 packets"}, nil},
+		{"workers beside a stage with errors", checkHead + "[workers]\ncpus = [0]\n[route]\nblocks4 = -1\n", []string{
+			"DIR/workers-beside-a-stage-with-errors.toml:5:11: "}, nil},
+		{"workers beside a stage with errors in a dotted key", "route.blocks4 = -1\n" + checkHead + "[workers]\ncpus = [0]\n", []string{
+			"DIR/workers-beside-a-stage-with-errors-in-a-dotted-key.toml:1:17: "}, nil},
 		{"interfaces that are gone and needed", "missing = \"refuse\"\ninterfaces = [\n  \"ck8\",\n  \"ck0\",\n  \"ck7\",\n]\n[route]\n", []string{
 			"DIR/interfaces-that-are-gone-and-needed.toml:3:3: interface ck8 does not exist: see 'ip link'",
 			"DIR/interfaces-that-are-gone-and-needed.toml:5:3: interface ck7 does not exist: see 'ip link'"}, nil},

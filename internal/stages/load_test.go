@@ -113,7 +113,7 @@ func TestErrorPositions(t *testing.T) {
 		{"the reference router's file", "[general]\nid = \"br1\"\nconfig_dir = \"/etc/scion\"\n[metrics]\nprometheus = \"127.0.0.1:30442\"\n",
 			"culvert.toml looks like the reference router's own file: run it with 'culvert scion run -c "},
 		{"no interfaces", "[route]\n", "interfaces is missing"},
-		{"interface twice", "interfaces = [\"a\", \"b\", \"a\"]\n[route]\n", ":1:1: interfaces names a twice"},
+		{"interface twice", "interfaces = [\"a\", \"b\", \"a\"]\n[route]\n", ":1:25: interfaces names a twice"},
 		{"unknown mode of an IP router", "mode = \"fast\"\n[route]\n", ":1:8: mode = \"fast\": use"},
 		{"unknown key of route", "interfaces = [\"a\"]\n[route]\nturbo = 1\n", ":3:1: unknown key \"route.turbo\""},
 		{"too many blocks", "interfaces = [\"a\"]\n[route]\nblocks4 = 99999999\n", ":3:11: route.blocks4 = 99999999: use 1 to 8388608"},
