@@ -53,6 +53,7 @@ func Check(o Options, running *Instance) (problems []Problem, missing []string) 
 	dir, err := instanceDir(o.Name)
 	add("", err)
 	unknown := err != nil // which programs are this data plane's
+	named, _ := pins.Interfaces(o.Interfaces, true)
 	for _, name := range o.Interfaces {
 		ports, err := pins.Interfaces([]string{name}, o.Wait)
 		add(name, err)
@@ -62,6 +63,7 @@ func Check(o Options, running *Instance) (problems []Problem, missing []string) 
 		for _, p := range ports {
 			if !unknown {
 				add(name, pins.CheckForeign(dir, ports))
+				add(name, pins.CheckAbove(dir, p, named))
 			}
 			if !o.Generic {
 				add(name, checkNative(p))

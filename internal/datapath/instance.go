@@ -225,6 +225,11 @@ func attach(dir string, here pins.Space, o Options, ports []*net.Interface) (*In
 	if err := pins.CheckForeign(dir, ports); err != nil {
 		return nil, err
 	}
+	for _, p := range ports {
+		if err := pins.CheckAbove(dir, p, ports); err != nil {
+			return nil, err
+		}
+	}
 	if err := checkSoftware(ports, o.Generic); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -26,7 +27,7 @@ func interfaceFindings(l netlink.Link, o Options, forwards bool) (found []Findin
 	if bond == nil {
 		found = checkInterface(n)
 		if above := netdev.BondAbove(l); above != "" {
-			found = append(found, memberByItself(n.name, above))
+			found = append(found, memberByItself(n.name, above, o.File != nil && slices.Contains(o.Interfaces, above), programAbove(l)))
 		}
 		return found, nil
 	}
@@ -98,11 +99,33 @@ func checkBond(b *netdev.Bond, generic bool) *Finding {
 	return f
 }
 
-// memberByItself is the finding about a member of a bond that is examined as an interface.
-func memberByItself(name, bond string) Finding {
-	return Finding{
+// memberByItself is the finding about a member of a bond that is examined as an interface. named tells whether the bond is to be attached
+// to as well, and above is the program of the bond, nil if it carries none.
+func memberByItself(name, bond string, named bool, above *program) Finding {
+	f := Finding{
 		Status: Warn, Check: "bond", Interface: name,
 		Finding: fmt.Sprintf("it is a member of %s, to which routes lead: only the filter works on it by itself", bond),
 		Command: "culvert doctor -i " + bond,
 	}
+	foreign := checkProgram(netif{name: bond, program: above})
+	switch {
+	case named:
+		f.Status = Fail
+		f.Finding = fmt.Sprintf("it is a member of %s and runs the program of that: an attach to both is refused", bond)
+		f.Command = fmt.Sprintf("take %s or %s out of interfaces in the file", name, bond)
+	case foreign.Status == Fail:
+		f.Status = Fail
+		f.Finding = fmt.Sprintf("it is a member of %s, which %s: the kernel takes no other program below that", bond, foreign.Finding)
+		f.Command = foreign.Command
+	}
+	return f
+}
+
+// programAbove returns the program of the bond that a device is a member of, nil if it carries none.
+func programAbove(l netlink.Link) *program {
+	above, err := netlink.LinkByIndex(l.Attrs().MasterIndex)
+	if err != nil {
+		return nil // it has left meanwhile
+	}
+	return readProgram(above.Attrs())
 }

@@ -36,3 +36,21 @@ func TestBondCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) { tt.want.check(t, checkBond(tt.bond, tt.generic)) })
 	}
 }
+
+// TestMemberByItself has a member of a bond that is examined as an interface.
+func TestMemberByItself(t *testing.T) {
+	ours := &program{id: 5, name: "rx", mode: "xdp", link: 9, pin: "/sys/fs/bpf/culvert/1/br/link-bond0"}
+	for name, tt := range map[string]struct {
+		named bool
+		above *program
+		want  want
+	}{
+		"alone":             {false, nil, want{Warn, "only the filter works on it", "culvert doctor -i bond0"}},
+		"culvert above":     {false, ours, want{Warn, "only the filter works on it", "culvert doctor -i bond0"}},
+		"beside its bond":   {true, ours, want{Fail, "an attach to both is refused", "take eth1 or bond0 out of interfaces in the file"}},
+		"below another one": {false, &program{id: 7, name: "drop", mode: "xdp"}, want{Fail, "it is a member of bond0, which carries the XDP program drop (xdp, program 7)", "ip link set dev bond0 xdp off"}},
+	} {
+		f := memberByItself("eth1", "bond0", tt.named, tt.above)
+		t.Run(name, func(t *testing.T) { tt.want.check(t, &f) })
+	}
+}

@@ -86,8 +86,10 @@ func Attach(prog *ebpf.Program, p *net.Interface, generic bool) (link.Link, erro
 		return l, nil
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		if dev, err := netlink.LinkByIndex(p.Index); err == nil {
-			if bond := netdev.BondAbove(dev); bond != "" {
-				return nil, fmt.Errorf("attaching to %s: it is a member of %s and runs the program of that: name only one of them", p.Name, bond)
+			if above := masterOf(dev); above != nil {
+				if err := occupied(p.Name, above); err != nil {
+					return nil, err
+				}
 			}
 		}
 		return nil, fmt.Errorf("attaching to %s: it carries another XDP program: "+
