@@ -12,7 +12,8 @@ import (
 // each of these.
 func TestInterfaceDown(t *testing.T) {
 	b := newPairsBed(t)
-	p := runAttached(t, b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9441'\n[filter]\n"))
+	path := b.file("c.toml", "interfaces = ['ft0', 'fx0']\nmetrics = '127.0.0.1:9441'\n[filter]\n")
+	p := runAttached(t, path)
 	const metric = `culvert_interface_up{interface="ft0"}`
 	b.metric("127.0.0.1:9441", metric, "1")
 	l, err := netlink.LinkByName("ft0")
@@ -39,5 +40,6 @@ func TestInterfaceDown(t *testing.T) {
 	b.metric("127.0.0.1:9441", metric, "1")
 	must(netlink.LinkSetName(l, "later0"))
 	b.eventually("interface ft0  renamed to later0 since\n", "status")
+	b.eventually("it was renamed to later0, and culvert is attached to it under that name", "doctor -c "+path)
 	b.metric("127.0.0.1:9441", metric, "1")
 }

@@ -24,6 +24,9 @@ var nativeDrivers = map[string]bool{
 	"virtio_net": false,
 }
 
+// useGeneric is the command for what does not run XDP in a driver.
+const useGeneric = `culvert run -c FILE, with mode = "generic" in FILE`
+
 // oneBuffer has the drivers with another limit than maxOneBuffer: vmxnet3 counts the checksum of the frame.
 var oneBuffer = map[string]int{"vmxnet3": 3494}
 
@@ -62,7 +65,7 @@ func checkNative(n netif) *Finding {
 	default:
 		f.Status = Fail
 		f.Finding = n.driver + " does not run XDP in the driver: only generic mode, several times slower, is left"
-		f.Command = `culvert run -c FILE, with mode = "generic" in FILE`
+		f.Command = useGeneric
 	}
 	return f
 }
@@ -232,10 +235,17 @@ func (n netif) generic() bool {
 
 // unlessMerging is what follows a finding that the driver runs XDP.
 func (n netif) unlessMerging() string {
-	if on, _ := n.merging(); len(on) > 0 && !n.native() {
+	if on, _ := n.merging(); len(on) > 0 && !n.native() && !n.stopsMerging() {
 		return ", unless merging keeps it from that: see below"
 	}
 	return ""
+}
+
+// stopsMerging tells whether the driver turns by itself off what merges, while a program is attached. virtio_net does, if the hypervisor
+// lets it: then the guest may change the offload too.
+func (n netif) stopsMerging() bool {
+	_, fixed := n.merging()
+	return n.driver == "virtio_net" && !fixed && !n.generic()
 }
 
 // checkMerging looks for offloads that merge several packets into one: LRO and hardware GRO.
@@ -246,6 +256,9 @@ func checkMerging(n netif) *Finding {
 	on, fixed := n.merging()
 	if on == nil {
 		return &Finding{Check: "merging", Finding: "LRO and hardware GRO are off"}
+	}
+	if n.stopsMerging() {
+		return &Finding{Check: "merging", Finding: strings.Join(on, " and ") + " on: " + n.driver + " turns it off by itself while a program is attached"}
 	}
 	f := &Finding{
 		Status: Warn, Check: "merging",

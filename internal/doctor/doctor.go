@@ -79,6 +79,8 @@ type Options struct {
 	Interfaces []string
 	// Attached are the interfaces that carry a running data plane.
 	Attached []string
+	// Renamed has the present names of interfaces that carry a running data plane, by the names under which they were attached.
+	Renamed map[string]string
 	// Local are underlay addresses of this host. The interfaces that have them are examined.
 	Local []netip.Addr
 	// Remote are addresses that packets will be sent to. Their routes and neighbors are examined.

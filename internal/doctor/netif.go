@@ -108,13 +108,22 @@ func chooseInterfaces(o Options) (chosen, error) {
 		}
 	}
 	taken := map[string]bool{}
-	take := func(l netlink.Link) {
+	// named tells whether culvert is to be attached to the interface itself.
+	take := func(l netlink.Link, named bool) {
 		if taken[l.Attrs().Name] {
 			return
 		}
 		taken[l.Attrs().Name] = true
-		if !isLoopback(l) {
+		generic := o.Stages.Generic || slices.Contains(o.Attached, l.Attrs().Name)
+		switch {
+		case !isLoopback(l), named && generic:
 			c.links = append(c.links, l)
+			return
+		case named:
+			c.findings = append(c.findings, Finding{
+				Status: Fail, Check: "native", Interface: l.Attrs().Name,
+				Finding: "the loopback does not run XDP in a driver: only generic mode is left", Command: useGeneric,
+			})
 			return
 		}
 		c.findings = append(c.findings, Finding{
@@ -124,7 +133,15 @@ func chooseInterfaces(o Options) (chosen, error) {
 	}
 	for _, name := range o.Interfaces {
 		if l, ok := byName[name]; ok {
-			take(l)
+			take(l, true)
+			continue
+		}
+		if now, ok := byName[o.Renamed[name]]; ok {
+			c.findings = append(c.findings, Finding{
+				Status: Warn, Check: "interface", Interface: name, Command: fmt.Sprintf("ip link set dev %s name %s", now.Attrs().Name, name),
+				Finding: fmt.Sprintf("it was renamed to %s, and culvert is attached to it under that name: a start looks for %s", now.Attrs().Name, name),
+			})
+			take(now, true)
 			continue
 		}
 		if slices.ContainsFunc(o.Missing, func(m Missing) bool { return m.Interface == name && !m.Exists }) {
@@ -147,11 +164,11 @@ func chooseInterfaces(o Options) (chosen, error) {
 	for _, addr := range o.Local {
 		// The loopback has all addresses of 127.0.0.0/8, although the kernel lists only one of them.
 		if addr.IsLoopback() && loopback != nil {
-			take(loopback)
+			take(loopback, false)
 			continue
 		}
 		if l, ok := owner[addr.Unmap()]; ok {
-			take(l)
+			take(l, false)
 			continue
 		}
 		c.findings = append(c.findings, Finding{
@@ -164,8 +181,8 @@ func chooseInterfaces(o Options) (chosen, error) {
 		return c, nil
 	}
 	for _, l := range links {
-		if a := l.Attrs(); (isUp(l) && a.MasterIndex == 0 || slices.Contains(o.Attached, a.Name)) && !isLoopback(l) {
-			take(l)
+		if a := l.Attrs(); isUp(l) && a.MasterIndex == 0 && !isLoopback(l) || slices.Contains(o.Attached, a.Name) {
+			take(l, true)
 		}
 	}
 	if c.links == nil {

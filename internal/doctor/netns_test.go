@@ -319,7 +319,12 @@ func TestWhichInterfaces(t *testing.T) {
 		{"by address on loopback", Options{Local: []netip.Addr{
 			netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.77"), netip.MustParseAddr("198.51.100.1"),
 		}}, nil, []string{"ok interface"}},
-		{"loopback by name", Options{Interfaces: []string{"lo"}}, nil, []string{"ok interface"}},
+		{"loopback by name", Options{Interfaces: []string{"lo"}}, nil, []string{"FAIL native"}},
+		{"loopback by name, generic mode", Options{Interfaces: []string{"lo"}, Stages: Stages{Generic: true}}, []string{"lo"}, nil},
+		{"loopback by address, generic mode", Options{Local: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Stages: Stages{Generic: true}}, nil, []string{"ok interface"}},
+		{"loopback that culvert is attached to", Options{Attached: []string{"lo"}}, []string{"br0", "lo", "va", "vb"}, nil},
+		{"renamed", Options{Interfaces: []string{"eth2", "vd"}, Renamed: map[string]string{"eth2": "va"}}, []string{"va", "vd"}, []string{"warn interface"}},
+		{"renamed, and gone since", Options{Interfaces: []string{"eth2"}, Renamed: map[string]string{"eth2": "vx"}}, nil, []string{"FAIL interface"}},
 	}
 	for _, tt := range tests {
 		c, err := chooseInterfaces(tt.options)
@@ -337,6 +342,29 @@ func TestWhichInterfaces(t *testing.T) {
 		if !slices.Equal(got, tt.want) || !slices.Equal(findings, tt.findings) {
 			t.Errorf("%s: got %v and findings %v, want %v and %v", tt.name, got, findings, tt.want, tt.findings)
 		}
+	}
+}
+
+// TestLoopbackInGenericMode wants nothing that keeps culvert from the loopback in generic mode.
+func TestLoopbackInGenericMode(t *testing.T) {
+	inNamespace(t)
+	sh(t, "ip link set lo up")
+	r, err := Run(Options{Interfaces: []string{"lo"}, Stages: Stages{Filter: true, Generic: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var checks []string
+	for _, f := range r.Findings {
+		if f.Interface != "lo" {
+			continue
+		}
+		checks = append(checks, f.Check)
+		if f.Status == Fail {
+			t.Errorf("%+v", f)
+		}
+	}
+	if !slices.Contains(checks, "native") || !slices.Contains(checks, "mtu") {
+		t.Errorf("the loopback has only the checks %v", checks)
 	}
 }
 

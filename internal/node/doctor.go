@@ -129,6 +129,7 @@ func DoctorRunning(o *doctor.Options) {
 	for _, inst := range all {
 		served, found[inst.Name()] = served || inst.Served(), true
 		o.Attached = append(o.Attached, inst.AttachedNow()...)
+		addRenamed(o, inst)
 		if scionplane.Routes(inst) || routeplane.OptionsOf(inst) != nil || lbplane.OptionsOf(inst) != nil {
 			o.Forwarding = append(o.Forwarding, inst.AttachedNow()...)
 		}
@@ -201,6 +202,19 @@ func DoctorRunning(o *doctor.Options) {
 			}
 		}
 		inst.Close()
+	}
+}
+
+// addRenamed adds the interfaces of a data plane that have another name now than when it was attached.
+func addRenamed(o *doctor.Options, inst *datapath.Instance) {
+	for name, device := range inst.Devices() {
+		if device.Name == name {
+			continue
+		}
+		if o.Renamed == nil {
+			o.Renamed = make(map[string]string)
+		}
+		o.Renamed[name] = device.Name
 	}
 }
 
