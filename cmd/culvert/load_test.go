@@ -36,12 +36,22 @@ func TestHotQueue(t *testing.T) {
 	b.blast("hq1", "--rate", "20000", "--cpu", "0")
 	b.eventually("queue 0 of 4 has ", "doctor -i hq0")
 	_, out, _ := culvert(t, "doctor", "-i", "hq0")
-	remedy := regexp.MustCompile(`-> culvert reload, with \[workers\] in the file: cpus = ("[0-9,-]+")\n`).FindStringSubmatch(out)
+	if !strings.Contains(out, "Workers get nothing of a filter alone") || strings.Contains(out, "[workers]") {
+		t.Errorf("of a filter alone doctor says\n%s", out)
+	}
+	const router = "interfaces = ['hq0']\n[route]\n[filter]\n"
+	b.expect(0, "hq0", "attach", "-c", b.file("r.toml", router))
+	b.eventually("Workers spread what the card does not", "doctor -i hq0")
+	_, out, _ = culvert(t, "doctor", "-i", "hq0")
+	remedy := regexp.MustCompile(`-> culvert attach, with \[workers\] in the file: cpus = ("[0-9,-]+")\n`).FindStringSubmatch(out)
 	if remedy == nil {
 		t.Fatalf("doctor has no command in\n%s", out)
 	}
-	// What it advises is in order: the file is refused with a CPU that there is not.
-	b.expect(0, "", "check", "-c", b.file("w.toml", "interfaces = ['hq0']\n[workers]\ncpus = "+remedy[1]+"\n[route]\n[filter]\n"))
+	// What it advises brings something: it is not told to go afterwards.
+	b.expect(0, "hq0", "attach", "-c", b.file("w.toml", router+"[workers]\ncpus = "+remedy[1]+"\n"))
+	if _, out, _ = culvert(t, "doctor", "-i", "hq0"); strings.Contains(out, "no effect") || strings.Contains(out, "Workers get") {
+		t.Errorf("with the workers that it advised doctor says\n%s", out)
+	}
 	status := b.expect(0, "", "status")
 	shares := regexp.MustCompile(`(?m)^    queues: 4 receive, packets (\d+) (\d+) (\d+) (\d+) %$`).FindStringSubmatch(status)
 	cpu := regexp.MustCompile(`(?m)^    by CPU:  0 (?:100|9\d) %`).MatchString(status)

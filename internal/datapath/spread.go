@@ -45,12 +45,18 @@ var runsWholeBatches = sync.OnceValue(func() bool {
 // loses nothing, but for frames with a tag the kernel does not find the Ethernet header again, and some kernels do not run the program
 // on each packet. A veth takes no tags off, whatever its features say.
 func (i *Instance) spreadFlags(name string) (flags uint8) {
-	switch {
-	case len(i.meta.Workers.CPUs) == 0:
+	if len(i.meta.Workers.CPUs) == 0 {
 		return 0
-	case i.meta.Generic && !runsWholeBatches():
+	}
+	return flagsWithWorkers(name, i.meta.Generic)
+}
+
+// flagsWithWorkers are spreadFlags if there are workers.
+func flagsWithWorkers(name string, generic bool) (flags uint8) {
+	switch {
+	case generic && !runsWholeBatches():
 		return portStays
-	case i.meta.Generic:
+	case generic:
 		return portTagsStay
 	}
 	if netdev.IsBond(name) { // its packets come in by members
@@ -94,6 +100,9 @@ func WhyStays(name string, generic bool) (why, mend string) {
 	}
 	return "it takes VLAN tags off, which a worker's queue would lose", netdev.KeepTags(name)
 }
+
+// WouldStay tells whether workers, if there were any, would get no packets of an interface: WhyStays says why.
+func WouldStay(name string, generic bool) bool { return flagsWithWorkers(name, generic)&portStays != 0 }
 
 // Stays tells whether all packets that come in by an interface are processed on the CPU that receives them, though there are workers:
 // WhyStays says why.

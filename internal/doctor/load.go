@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"culvert/internal/host/cpus"
 	"culvert/internal/host/netdev"
@@ -19,13 +20,18 @@ type Load struct {
 	Workers []int
 	// CPUs has the packets on which each CPU has given a verdict, Enqueued those that it has given to workers.
 	CPUs, Enqueued map[int]uint64
-	Interfaces     []InterfaceLoad
+	// Spreads tells whether it has a stage whose packets workers get: not so a filter alone.
+	Spreads bool
+	// Unattended tells that 'culvert attach' made it, so that no process takes a reload.
+	Unattended bool
+	Interfaces []InterfaceLoad
 }
 
 // InterfaceLoad is the part of one interface.
 type InterfaceLoad struct {
 	Interface string
-	// Stays says why its packets stay on the CPU that receives them, though there are workers, "" if they do not. Mend is the command.
+	// Stays says why its packets stay on the CPU that receives them though there are workers, or would if there were any, "" if they do
+	// not. Mend is the command.
 	Stays, Mend string
 	// Queues are its receive queues, nil if they are not known, and Packets what each has got, by queue.
 	Queues  *netdev.Queues
@@ -74,14 +80,45 @@ func checkLoads(loads []Load, online []int) (found []Finding) {
 
 // stays finds interfaces whose packets workers do not get.
 func (l Load) stays() (found []Finding) {
+	if len(l.Workers) == 0 {
+		return nil
+	}
 	for _, i := range l.Interfaces {
 		if i.Stays != "" {
 			found = append(found, Finding{
-				Status: Warn, Check: "workers", Interface: i.Interface, Command: i.Mend, Finding: "workers get none of its packets: " + i.Stays,
+				Status: Warn, Check: "workers", Interface: i.Interface, Command: strings.Replace(i.Mend, "culvert reload", l.again(), 1), Finding: "workers get none of its packets: " + i.Stays,
 			})
 		}
 	}
 	return found
+}
+
+// again is the command that brings a changed file into force.
+func (l Load) again() string {
+	if l.Unattended {
+		return "culvert attach"
+	}
+	return "culvert reload"
+}
+
+// spreads tells whether workers, if there are any, get packets.
+func (l Load) spreads() bool {
+	return l.Spreads && (len(l.Interfaces) == 0 || slices.ContainsFunc(l.Interfaces, func(i InterfaceLoad) bool { return i.Stays == "" }))
+}
+
+// workersFor returns n of the CPUs that there are, among them the one that receives.
+func (l Load) workersFor(n int, online []int) []int {
+	var list []int
+	if receives, _, ok := most(l.CPUs); ok && slices.Contains(online, receives) {
+		list = append(list, receives)
+	}
+	for _, cpu := range online {
+		if len(list) < n && !slices.Contains(list, cpu) {
+			list = append(list, cpu)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // queues finds queues that have nearly all packets of an interface with several. With one CPU it makes no difference.
@@ -103,11 +140,15 @@ func (l Load) queues(online []int) (found []Finding) {
 		case len(rss) > 1 && (slices.Max(rss) > loadMost || slices.Min(rss) == 0):
 			f.Finding += ": the card's table spreads hashes unevenly"
 			f.Command = fmt.Sprintf("ethtool -X %s equal %d", i.Interface, i.Queues.Receive)
-		case len(l.Workers) > 0:
+		case len(l.Workers) > 0 && l.Spreads && i.Stays == "":
 			continue // they spread what the card does not, or cpu says that they do not
+		case !l.Spreads:
+			f.Finding += ": few flows, or flows that the card cannot tell apart. Workers get nothing of a filter alone"
+		case i.Stays != "":
+			f.Finding += ": few flows, or flows that the card cannot tell apart. Workers get none of its packets: " + i.Stays
 		default:
 			f.Finding += ": few flows, or flows that the card cannot tell apart. Workers spread what the card does not"
-			f.Command = "culvert reload, with [workers] in the file: cpus = \"" + cpus.Format(online[:min(i.Queues.Receive, len(online))]) + "\""
+			f.Command = l.again() + ", with [workers] in the file: cpus = \"" + cpus.Format(l.workersFor(i.Queues.Receive, online)) + "\""
 		}
 		found = append(found, f)
 	}
@@ -121,7 +162,7 @@ func (l Load) cpu(online []int) *Finding {
 		return nil
 	}
 	f := &Finding{Status: Warn, Check: "load", Finding: fmt.Sprintf("%s: CPU %d has %d %% of the packets", l.Router, one, percent)}
-	if len(l.Workers) > 1 {
+	if len(l.Workers) > 1 && l.spreads() {
 		f.Finding += ": workers spread by flow, and one flow has most of them"
 		return f
 	}
@@ -173,16 +214,16 @@ func (l Load) worth(online []int) *Finding {
 	f := &Finding{Status: Warn, Check: "workers"}
 	receivers := l.receivers()
 	switch {
-	case len(l.Workers) == 0:
-		return nil
+	case len(l.Workers) == 0, !l.spreads():
+		return nil // what keeps packets from workers has findings of its own
 	case len(l.Workers) == 1 && len(online) > 1:
 		f.Finding = fmt.Sprintf("%s: one worker costs more than it brings: CPU %d gets every packet from the queue of another CPU, or is that CPU itself",
 			l.Router, l.Workers[0])
-		f.Command = fmt.Sprintf("culvert reload, without [workers] in the file, or with more: cpus = \"%s\"", cpus.Format(online))
+		f.Command = fmt.Sprintf("%s, without [workers] in the file, or with more: cpus = \"%s\"", l.again(), cpus.Format(online))
 	case len(receivers) > 1 && len(receivers) >= len(l.Workers):
 		f.Finding = fmt.Sprintf("%s: %d workers cost more than they bring: CPUs %s receive already, each its part",
 			l.Router, len(l.Workers), cpus.Format(receivers))
-		f.Command = "culvert reload, without [workers] in the file"
+		f.Command = l.again() + ", without [workers] in the file"
 	default:
 		return nil
 	}

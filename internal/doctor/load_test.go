@@ -40,6 +40,7 @@ func TestLoads(t *testing.T) {
 		{name: "more workers than receivers", load: Load{Workers: []int{0, 1, 2, 3}, CPUs: map[int]uint64{0: 5000, 1: 5000}, Enqueued: map[int]uint64{0: 4000, 1: 4000}}},
 		{"tags", Load{Workers: []int{0, 1}, Interfaces: []InterfaceLoad{{Interface: "e0", Stays: "it takes VLAN tags off", Mend: "ethtool -K e0 rxvlan off"}}}, "workers", "it takes VLAN tags off", "ethtool -K e0 rxvlan off", "e0"},
 	} {
+		tt.load.Spreads = true
 		got := checkLoads([]Load{tt.load}, []int{0, 1, 2, 3})
 		switch {
 		case tt.check == "" && len(got) > 0, tt.check != "" && len(got) != 1:
@@ -69,9 +70,50 @@ func TestLoadsOfFewCPUs(t *testing.T) {
 		{gathered, []int{0, 2, 5}, "echo 5 > /proc/irq/40/smp_affinity_list"},
 		{gathered, []int{0}, ""},
 	} {
+		tt.load.Spreads = true
 		got := checkLoads([]Load{tt.load}, tt.online)
 		if len(got) > 1 || len(got) == 1 != (tt.command != "") || len(got) == 1 && got[0].Command != tt.command {
 			t.Errorf("CPUs %v: %+v, want %q", tt.online, got, tt.command)
+		}
+	}
+}
+
+// TestLoadsWorkersDoNotHelp has loads for which workers would bring nothing, or have to be brought into force in another way than by a reload.
+func TestLoadsWorkersDoNotHelp(t *testing.T) {
+	queue := &netdev.Queues{Receive: 2}
+	on := func(cpu int) map[int]uint64 { return map[int]uint64{cpu: 9900} }
+	hot := func(cpu int, stays string) Load {
+		return Load{Router: "r", Spreads: true, CPUs: on(cpu), Interfaces: []InterfaceLoad{
+			{Interface: "e0", Stays: stays, Mend: "culvert reload, without [workers] in the file", Queues: queue, Packets: on(0)},
+		}}
+	}
+	with := func(l Load, change func(*Load)) Load { change(&l); return l }
+	filter := func(l *Load) { l.Spreads = false }
+	workers := func(l *Load) { l.Workers = []int{0, 1} }
+	unattended := func(l *Load) { l.Unattended = true }
+	type line struct{ check, finds, command string }
+	for name, tt := range map[string]struct {
+		load Load
+		want []line
+	}{
+		"a process":                {hot(0, ""), []line{{"load", "Workers spread", `culvert reload, with [workers] in the file: cpus = "0-1"`}}},
+		"no process":               {with(hot(0, ""), unattended), []line{{"load", "Workers spread", `culvert attach, with [workers] in the file: cpus = "0-1"`}}},
+		"another CPU receives":     {hot(3, ""), []line{{"load", "Workers spread", `culvert reload, with [workers] in the file: cpus = "0,3"`}}},
+		"a filter alone":           {with(hot(0, ""), filter), []line{{"load", "Workers get nothing of a filter alone", ""}}},
+		"a filter with workers":    {with(with(hot(1, ""), filter), workers), []line{{"load", "Workers get nothing of a filter alone", ""}}},
+		"a filter with one worker": {Load{Workers: []int{1}}, nil},
+		"they would stay":          {hot(0, "it is a bond"), []line{{"load", "Workers get none of its packets: it is a bond", ""}}},
+		"they stay, no process": {with(with(hot(0, "in generic mode"), workers), unattended), []line{
+			{"workers", "in generic mode", "culvert attach, without [workers] in the file"}, {"load", "Workers get none of its packets: in generic mode", ""},
+		}},
+	} {
+		got := checkLoads([]Load{tt.load}, []int{0, 1, 2, 3})
+		same := len(got) == len(tt.want)
+		for n := range min(len(got), len(tt.want)) {
+			same = same && got[n].Check == tt.want[n].check && strings.Contains(got[n].Finding, tt.want[n].finds) && got[n].Command == tt.want[n].command
+		}
+		if !same {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
 		}
 	}
 }

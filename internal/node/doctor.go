@@ -137,7 +137,9 @@ func DoctorRunning(o *doctor.Options) {
 			o.Strays = append(o.Strays, strays(inst.Name(), inst, waitSecond)...)
 			addKeys(o, inst)
 		}
-		o.Loads = append(o.Loads, loadOf(inst, waitSecond))
+		load := loadOf(inst, waitSecond)
+		load.Spreads = scionplane.Routes(inst) || routeplane.OptionsOf(inst) != nil || lbplane.OptionsOf(inst) != nil
+		o.Loads = append(o.Loads, load)
 		o.Stages.SCION = o.Stages.SCION || scionplane.Routes(inst)
 		o.Stages.Route = o.Stages.Route || routeplane.OptionsOf(inst) != nil
 		o.Stages.LB = o.Stages.LB || lbplane.OptionsOf(inst) != nil

@@ -20,16 +20,17 @@ type loadSource interface {
 	Enqueued() ([]uint64, error)
 	Spread() map[string]bool
 	Generic() bool
+	Unattended() bool
 	AttachedNow() []string
 }
 
 // loadOf reads what a data plane does while wait lasts. It does not wait for one that has had few packets.
 func loadOf(inst loadSource, wait func()) doctor.Load {
-	l := doctor.Load{Router: inst.Name(), Workers: inst.Workers().CPUs}
+	l := doctor.Load{Router: inst.Name(), Workers: inst.Workers().CPUs, Unattended: inst.Unattended()}
 	for _, name := range inst.AttachedNow() {
 		spread, known := inst.Spread()[name]
 		load := doctor.InterfaceLoad{Interface: name, Queues: netdev.ReadQueues(name)}
-		if known && !spread {
+		if known && !spread || len(l.Workers) == 0 && datapath.WouldStay(name, inst.Generic()) {
 			load.Stays, load.Mend = datapath.WhyStays(name, inst.Generic())
 		}
 		l.Interfaces = append(l.Interfaces, load)

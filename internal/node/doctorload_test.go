@@ -19,11 +19,13 @@ type loadPlane struct {
 	enqueued []uint64
 	spread   map[string]bool
 	generic  bool
+	workers  []int
 }
 
 func (p *loadPlane) Ports() ([]stats.Port, error) { return []stats.Port{{CPUs: p.cpus}}, nil }
 func (p *loadPlane) Name() string                 { return "r" }
-func (p *loadPlane) Workers() datapath.Workers    { return datapath.Workers{CPUs: []int{0, 1}} }
+func (p *loadPlane) Workers() datapath.Workers    { return datapath.Workers{CPUs: p.workers} }
+func (p *loadPlane) Unattended() bool             { return true }
 func (p *loadPlane) Enqueued() ([]uint64, error)  { return p.enqueued, nil }
 func (p *loadPlane) Spread() map[string]bool      { return p.spread }
 func (p *loadPlane) Generic() bool                { return p.generic }
@@ -31,19 +33,25 @@ func (p *loadPlane) AttachedNow() []string        { return slices.Collect(maps.K
 
 // TestLoad reads counters that change while loadOf waits.
 func TestLoad(t *testing.T) {
-	p := &loadPlane{cpus: []stats.CPUPackets{{CPU: 0, Packets: 20_000}}, enqueued: []uint64{5, 0}}
+	p := &loadPlane{workers: []int{0, 1}, cpus: []stats.CPUPackets{{CPU: 0, Packets: 20_000}}, enqueued: []uint64{5, 0}}
 	l := loadOf(p, func() {
 		p.cpus = []stats.CPUPackets{{CPU: 0, Packets: 20_100}, {CPU: 1, Packets: 7}}
 		p.enqueued = []uint64{12, 0}
 	})
-	if !reflect.DeepEqual(l.CPUs, map[int]uint64{0: 100, 1: 7}) || !reflect.DeepEqual(l.Enqueued, map[int]uint64{0: 7}) || l.Router != "r" || len(l.Workers) != 2 {
+	if !reflect.DeepEqual(l.CPUs, map[int]uint64{0: 100, 1: 7}) || !reflect.DeepEqual(l.Enqueued, map[int]uint64{0: 7}) || l.Router != "r" || !l.Unattended || len(l.Workers) != 2 {
 		t.Errorf("%+v", l)
 	}
 	p.spread, p.generic = map[string]bool{"e0": false}, true
 	if got := loadOf(p, func() {}).Interfaces; len(got) != 1 || !strings.HasPrefix(got[0].Stays, "in generic mode") || !strings.HasPrefix(got[0].Mend, "culvert reload") {
 		t.Errorf("%+v", got)
 	}
-	p.spread = nil
+	// Without workers there is what workers would do.
+	p.workers, p.spread = nil, map[string]bool{"e0": true}
+	p.generic = false
+	if got := loadOf(p, func() {}).Interfaces; len(got) != 1 || got[0].Stays != "" {
+		t.Errorf("without workers: %+v", got)
+	}
+	p.workers, p.spread = []int{0, 1}, nil
 	p.cpus = []stats.CPUPackets{{CPU: 0, Packets: 9999}}
 	if l := loadOf(p, func() { t.Error("it waited for a data plane with few packets") }); len(l.CPUs) != 0 || len(l.Workers) != 2 {
 		t.Errorf("%+v", l)
