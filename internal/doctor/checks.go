@@ -45,6 +45,9 @@ func checkNative(n netif) *Finding {
 	f := &Finding{Check: "native"}
 	_, listed := nativeDrivers[n.driver]
 	switch {
+	case n.noEthernet:
+		f.Status = Fail
+		f.Finding = "packets have no Ethernet header, and culvert is not attached to such interfaces: attach to the one by which they come in encapsulated"
 	case n.generic():
 		f.Finding = "generic mode: the kernel runs XDP, whatever " + n.driver + " does"
 	case n.xdp.known && n.xdp.can(netdev.ActBasic|netdev.ActRedirect):

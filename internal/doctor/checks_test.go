@@ -183,6 +183,8 @@ func TestInterfaceChecks(t *testing.T) {
 		{"native by list", checkNative, netif{driver: "ice"}, want{OK, "ice is known to run XDP", ""}},
 		{"not native", checkNative, netif{name: "e0", driver: "r8169", xdp: xdpSupport{known: true}},
 			want{Fail, "r8169 does not run XDP", `culvert run -c FILE, with mode = "generic" in FILE`}},
+		{"no Ethernet header, generic mode", checkNative, netif{name: "tun0", driver: "tun", noEthernet: true, stages: generic},
+			want{Fail, "packets have no Ethernet header", ""}},
 		{"not in the list", checkNative, netif{name: "e0", driver: "r8169"},
 			want{Fail, "r8169 does not run XDP", `culvert run -c FILE, with mode = "generic" in FILE`}},
 		{"reported by the kernel, and in the list", checkNative, netif{name: "e0", driver: "ice", xdp: xdpSupport{known: true}},

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/host/netdev"
+	"culvert/internal/host/pins"
 )
 
 // netif holds the facts of one interface.
@@ -23,6 +24,8 @@ type netif struct {
 	up     bool
 	// carrier is false when the cable is unplugged, or when the peer of a veth is down.
 	carrier bool
+	// noEthernet: frames have no Ethernet header, so that culvert refuses the interface.
+	noEthernet bool
 	// bridge is the bridge of which it is a port, "" for none.
 	bridge string
 	// parent is the device below a VLAN or macvlan device, "" for other kinds.
@@ -228,6 +231,8 @@ func readInterface(l netlink.Link) (netif, error) {
 		xdp:      readXDPSupport(a.Index),
 		program:  readProgram(a),
 		rpFilter: rpFilter(a.Name),
+
+		noEthernet: !pins.Ethernet(l),
 
 		fromMachines: fromMachines(l),
 	}

@@ -16,11 +16,15 @@ func CheckEthernet(p *net.Interface) error {
 	if err != nil {
 		return fmt.Errorf("reading interface %s: %w", p.Name, err)
 	}
-	switch kind := l.Attrs().EncapType; kind {
-	case "ether", "loopback":
+	if Ethernet(l) {
 		return nil
-	default:
-		return fmt.Errorf("interface %s carries packets without an Ethernet header (link type %s), which culvert cannot read: "+
-			"attach to the interface by which these packets come in encapsulated, or filter them with nftables", p.Name, kind)
 	}
+	return fmt.Errorf("interface %s carries packets without an Ethernet header (link type %s), which culvert cannot read: "+
+		"attach to the interface by which these packets come in encapsulated, or filter them with nftables", p.Name, l.Attrs().EncapType)
+}
+
+// Ethernet tells whether the frames of an interface have an Ethernet header. Those of the loopback interface have one of zeros.
+func Ethernet(l netlink.Link) bool {
+	kind := l.Attrs().EncapType
+	return kind == "ether" || kind == "loopback"
 }
