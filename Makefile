@@ -47,7 +47,7 @@ c_files  = git ls-files -co --exclude-standard -- 'bpf/*.c' 'bpf/*.h'
 	test-arm64 test-vlan test-drivers test-bonds soak test-deb test-web bench-insn bench-insn-arm64 baseline baseline-arm64 fuzz demo dist deb clean
 
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
 
 build: ## build bin/culvert; needs only Go: no clang, no cgo, no root
 	$(GO) build $(LDFLAGS) -o bin/culvert ./cmd/culvert

@@ -56,12 +56,17 @@ func Describe(inst *datapath.Instance) (*State, error) {
 		IPv6:   condition(*o, st.Policy.Kernel6, st.Until6),
 		Memory: routeplane.Memory(inst),
 	}
-	if nowhere, err := forwardsNowhere4(inst); err != nil {
+	nowhere, err := forwardsNowhere4(inst)
+	if err != nil {
 		return nil, err
-	} else if nowhere {
+	}
+	if nowhere {
 		s.IPv4 = Condition{By: Kernel}
 	}
 	s.IPv4.Why, s.IPv6.Why = why(inst, s.IPv4.By, false), why(inst, s.IPv6.By, true)
+	if nowhere && !st.Policy.Kernel4 {
+		s.IPv4.Why = whyNowhere4(inst)
+	}
 	return s, nil
 }
 

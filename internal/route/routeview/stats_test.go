@@ -72,6 +72,9 @@ func TestStats(t *testing.T) {
 			t.Errorf("off on %d interfaces: %+v, want IPv4 by %s", n+1, s, want)
 		}
 	}
+	if s, err := Describe(b.inst); err != nil || !strings.HasPrefix(s.IPv4.String(), "left to the kernel: no attached interface forwards IPv4: ") {
+		t.Errorf("%+v, %v", s, err)
+	}
 	sysctl(t, "ipv4/ip_forward", "0")
 	if s, err := Describe(b.inst); err != nil || s.IPv4.String() != "left to the kernel: net.ipv4.ip_forward is 0" {
 		t.Errorf("%+v, %v", s, err)

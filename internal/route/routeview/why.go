@@ -76,6 +76,14 @@ func whyKernel(is6 bool) string {
 	return "its process has said so in its log"
 }
 
+// whyNowhere4 says why the kernel forwards no IPv4 packets of any interface that carries the program. Settings of the whole host come first.
+func whyNowhere4(inst *datapath.Instance) string {
+	if inst.Here() && !sysctlOn("ipv4/ip_forward") {
+		return whyKernel(false)
+	}
+	return "no attached interface forwards IPv4: each is down, a port of a bridge or bond, no Ethernet, or has forwarding off"
+}
+
 func sysctlOn(name string) bool {
 	value, err := os.ReadFile("/proc/sys/net/" + name)
 	return err == nil && strings.TrimSpace(string(value)) != "0"

@@ -36,7 +36,7 @@ func (g *Guard) Look(now time.Time, info func(message string, fields ...any)) {
 			continue
 		}
 		info("Packets too big for a link: the network below it takes shorter ones than the topology says, or hosts send longer ones",
-			"link", name, "packets", all-r.logged[name], "longest", c.room.Load())
+			"link", name, "packets", all-r.logged[name], "limit", c.room.Load())
 		r.logged[name], r.next[name] = all, now.Add(quiet)
 	}
 }
