@@ -158,6 +158,7 @@ func (m *trial) like(in, out int, all []corner) string {
 	if err := setMTU(m.out, out); err != nil {
 		m.Fatal(err)
 	}
+	m.ready(m.in, m.out) // a card begins anew with another MTU, and after an attach nobody follows its link
 	if text, err := m.culvert("attach", "-c", file(m.T, config(m.mode, m.in, m.out))); err != nil {
 		if max(in, out) <= 1500 || !strings.Contains(text, "MTU") {
 			m.Errorf("attach: %v: %s", err, text)

@@ -96,7 +96,9 @@ func (m *trial) ready(ports ...*port) {
 		if !wait(func() (ready bool) {
 			m.mustLink(p, func(l netlink.Link) error {
 				flags := l.Attrs().RawFlags
-				ready = flags&unix.IFF_UP == 0 || flags&unix.IFF_LOWER_UP != 0
+				// The kernel sets the second flag some time after the first.
+				const up = unix.IFF_LOWER_UP | unix.IFF_RUNNING
+				ready = flags&unix.IFF_UP == 0 || flags&up == up
 				return nil
 			})
 			return ready
