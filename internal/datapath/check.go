@@ -108,6 +108,10 @@ func checkNative(p *net.Interface) error {
 		case wrong != "":
 			return fmt.Errorf("%s: %s", p.Name, wrong)
 		}
+		if netdev.ReadDriver(p.Name) == "veth" {
+			return fmt.Errorf("%s has fewer receive queues than its peer has transmit queues, and the kernel refuses XDP then: "+
+				"'culvert doctor -i %[1]s' has the command", p.Name)
+		}
 		return fmt.Errorf("%s does not run XDP in its driver: see 'culvert doctor -i %[1]s'", p.Name)
 	}
 	return nil

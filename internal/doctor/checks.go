@@ -161,7 +161,7 @@ func checkQueues(n netif) *Finding {
 	if q.RX == 0 {
 		return nil
 	}
-	f := &Finding{Check: "queues", Finding: fmt.Sprintf("%d receive for %d CPUs", q.RX, n.cpus)}
+	f := &Finding{Check: "queues", Finding: fmt.Sprintf("%d receive for %d CPUs%s", q.RX, n.cpus, n.served)}
 	most := q.RXMax
 	if !n.generic() {
 		most = q.MostForXDP(n.driver)

@@ -243,6 +243,8 @@ func TestInterfaceChecks(t *testing.T) {
 		{"MTU of a tap, kernels that do not say", checkMTU, netif{name: "t0", mtu: 9000, driver: "tun", forwards: true}, want{OK, "9000 bytes", ""}},
 
 		{"queues", checkQueues, netif{queues: netdev.Channels{RX: 4, RXMax: 4}, cpus: 4}, want{OK, "4 receive for 4 CPUs", ""}},
+		{"queues and who serves them", checkQueues, netif{queues: netdev.Channels{RX: 2, RXMax: 2}, cpus: 2, served: ", hashes spread 50 50 %, interrupts 24 on CPU 0 25 on CPU 1"},
+			want{OK, "2 receive for 2 CPUs, hashes spread 50 50 %, interrupts 24 on CPU 0 25 on CPU 1", ""}},
 		{"few queues", checkQueues, netif{name: "e0", queues: netdev.Channels{RX: 1, RXMax: 8, Combined: true}, cpus: 4},
 			want{Warn, "1 receive for 4 CPUs", "ethtool -L e0 combined 4"}},
 		{"few receive queues", checkQueues, netif{name: "e0", queues: netdev.Channels{RX: 1, RXMax: 2}, cpus: 4},

@@ -30,6 +30,8 @@ type Load struct {
 // InterfaceLoad is the part of one interface.
 type InterfaceLoad struct {
 	Interface string
+	// Bond is the bond of which the interface is a member, "" for none. The bond has an entry of its own, without queues.
+	Bond string
 	// Stays says why its packets stay on the CPU that receives them though there are workers, or would if there were any, "" if they do
 	// not. Mend is the command.
 	Stays, Mend string
@@ -84,7 +86,7 @@ func (l Load) stays() (found []Finding) {
 		return nil
 	}
 	for _, i := range l.Interfaces {
-		if i.Stays != "" {
+		if i.Stays != "" && i.Bond == "" {
 			found = append(found, Finding{
 				Status: Warn, Check: "workers", Interface: i.Interface, Command: strings.Replace(i.Mend, "culvert reload", l.again(), 1), Finding: "workers get none of its packets: " + i.Stays,
 			})

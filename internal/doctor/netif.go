@@ -33,6 +33,8 @@ type netif struct {
 	mtu    int
 	cpus   int
 	queues netdev.Channels
+	// served is how hashes are spread over the receive queues, and which CPUs serve these (netdev.Queues.Served).
+	served string
 	// offloads is nil if the driver does not report them.
 	offloads offloads
 	xdp      xdpSupport
@@ -235,6 +237,9 @@ func readInterface(l netlink.Link) (netif, error) {
 		noEthernet: !pins.Ethernet(l),
 
 		fromMachines: fromMachines(l),
+	}
+	if q := netdev.ReadQueues(a.Name); q != nil {
+		n.served = q.Served()
 	}
 	if n.driver == "" {
 		n.driver = n.kind

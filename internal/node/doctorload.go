@@ -22,11 +22,13 @@ type loadSource interface {
 	Generic() bool
 	Unattended() bool
 	AttachedNow() []string
+	Bonds() map[string]*netdev.Bond
 }
 
 // loadOf reads what a data plane does while wait lasts. It does not wait for one that has had few packets.
 func loadOf(inst loadSource, wait func()) doctor.Load {
 	l := doctor.Load{Router: inst.Name(), Workers: inst.Workers().CPUs, Unattended: inst.Unattended()}
+	bonds := inst.Bonds()
 	for _, name := range inst.AttachedNow() {
 		spread, known := inst.Spread()[name]
 		load := doctor.InterfaceLoad{Interface: name, Queues: netdev.ReadQueues(name)}
@@ -34,6 +36,13 @@ func loadOf(inst loadSource, wait func()) doctor.Load {
 			load.Stays, load.Mend = datapath.WhyStays(name, inst.Generic())
 		}
 		l.Interfaces = append(l.Interfaces, load)
+		if bond := bonds[name]; bond != nil {
+			for _, m := range bond.Members {
+				member := load
+				member.Interface, member.Bond, member.Queues = m.Name, name, netdev.ReadQueues(m.Name)
+				l.Interfaces = append(l.Interfaces, member)
+			}
+		}
 	}
 	cpus, enqueued := work(inst)
 	var sum uint64

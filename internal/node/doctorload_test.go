@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"culvert/internal/datapath"
+	"culvert/internal/host/netdev"
 	"culvert/internal/stats"
+	"culvert/internal/testbed"
 )
 
 // loadPlane is a data plane without interfaces.
@@ -20,16 +22,18 @@ type loadPlane struct {
 	spread   map[string]bool
 	generic  bool
 	workers  []int
+	bonds    map[string]*netdev.Bond
 }
 
-func (p *loadPlane) Ports() ([]stats.Port, error) { return []stats.Port{{CPUs: p.cpus}}, nil }
-func (p *loadPlane) Name() string                 { return "r" }
-func (p *loadPlane) Workers() datapath.Workers    { return datapath.Workers{CPUs: p.workers} }
-func (p *loadPlane) Unattended() bool             { return true }
-func (p *loadPlane) Enqueued() ([]uint64, error)  { return p.enqueued, nil }
-func (p *loadPlane) Spread() map[string]bool      { return p.spread }
-func (p *loadPlane) Generic() bool                { return p.generic }
-func (p *loadPlane) AttachedNow() []string        { return slices.Collect(maps.Keys(p.spread)) }
+func (p *loadPlane) Ports() ([]stats.Port, error)   { return []stats.Port{{CPUs: p.cpus}}, nil }
+func (p *loadPlane) Name() string                   { return "r" }
+func (p *loadPlane) Workers() datapath.Workers      { return datapath.Workers{CPUs: p.workers} }
+func (p *loadPlane) Unattended() bool               { return true }
+func (p *loadPlane) Enqueued() ([]uint64, error)    { return p.enqueued, nil }
+func (p *loadPlane) Spread() map[string]bool        { return p.spread }
+func (p *loadPlane) Generic() bool                  { return p.generic }
+func (p *loadPlane) Bonds() map[string]*netdev.Bond { return p.bonds }
+func (p *loadPlane) AttachedNow() []string          { return slices.Collect(maps.Keys(p.spread)) }
 
 // TestLoad reads counters that change while loadOf waits.
 func TestLoad(t *testing.T) {
@@ -55,5 +59,18 @@ func TestLoad(t *testing.T) {
 	p.cpus = []stats.CPUPackets{{CPU: 0, Packets: 9999}}
 	if l := loadOf(p, func() { t.Error("it waited for a data plane with few packets") }); len(l.CPUs) != 0 || len(l.Workers) != 2 {
 		t.Errorf("%+v", l)
+	}
+}
+
+// TestLoadOfBond has the queues of the members of a bond, which has none itself.
+func TestLoadOfBond(t *testing.T) {
+	testbed.InNamespace(t)
+	testbed.AddVeth(t, "m0", "m1")
+	p := &loadPlane{spread: map[string]bool{"bond0": true}, bonds: map[string]*netdev.Bond{
+		"bond0": {Name: "bond0", Members: []netdev.BondMember{{Name: "m0"}}},
+	}}
+	got := loadOf(p, func() {}).Interfaces
+	if len(got) != 2 || got[0].Interface != "bond0" || got[0].Queues != nil || got[1].Interface != "m0" || got[1].Bond != "bond0" || got[1].Queues == nil {
+		t.Errorf("%+v", got)
 	}
 }

@@ -240,6 +240,24 @@ func (q *Queues) String() string {
 	if q.Most > q.Receive {
 		text += fmt.Sprintf(" of %d", q.Most)
 	}
+	text += q.Served()
+	var sum uint64
+	for _, n := range q.Packets {
+		sum += n
+	}
+	if sum > 0 {
+		text += ", packets"
+		for _, n := range q.Packets {
+			text += fmt.Sprintf(" %.0f", 100*float64(n)/float64(sum))
+		}
+		text += " %"
+	}
+	return text
+}
+
+// Served says how hashes are spread over the queues, and which CPUs serve them: ", hashes spread 50 50 %, interrupts 24 on CPU 0". It
+// is "" if neither is known.
+func (q *Queues) Served() (text string) {
 	if len(q.RSS) > 1 {
 		text += ", hashes spread"
 		for _, share := range q.RSS {
@@ -252,17 +270,6 @@ func (q *Queues) String() string {
 		for _, i := range q.Interrupts {
 			text += fmt.Sprintf(" %d on CPU %s", i.IRQ, cpus.Format(i.CPUs))
 		}
-	}
-	var sum uint64
-	for _, n := range q.Packets {
-		sum += n
-	}
-	if sum > 0 {
-		text += ", packets"
-		for _, n := range q.Packets {
-			text += fmt.Sprintf(" %.0f", 100*float64(n)/float64(sum))
-		}
-		text += " %"
 	}
 	return text
 }

@@ -58,6 +58,12 @@ func CheckTags(name string) error {
 		}
 		return fmt.Errorf("looking at interface %s: %w", name, err)
 	}
+	return checkTags(l, name)
+}
+
+// checkTags is CheckTags for a link, of which who is the name and whatever makes it clear.
+func checkTags(l netlink.Link, who string) error {
+	name := l.Attrs().Name
 	if l.Type() == "veth" {
 		return nil
 	}
@@ -67,7 +73,11 @@ func CheckTags(name string) error {
 	}
 	if bond != nil {
 		for _, m := range bond.Members {
-			if err := CheckTags(m.Name); err != nil {
+			member, err := netlink.LinkByIndex(m.Index)
+			if err != nil {
+				continue // it has left meanwhile
+			}
+			if err := checkTags(member, m.Name+", which is a member of "+name+","); err != nil {
 				return err
 			}
 		}
@@ -75,7 +85,7 @@ func CheckTags(name string) error {
 	}
 	flags, err := Ethtool(name, unix.ETHTOOL_GFLAGS, 0)
 	if err == nil && flags&rxVLAN != 0 {
-		return fmt.Errorf("%s takes VLAN tags off before culvert sees them: ethtool -K %[1]s rxvlan off", name)
+		return fmt.Errorf("%s takes VLAN tags off before culvert sees them: ethtool -K %s rxvlan off", who, name)
 	}
 	return nil
 }

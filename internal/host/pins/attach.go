@@ -106,7 +106,8 @@ func refusal(prog *ebpf.Program, p *net.Interface, flags link.XDPAttachFlags, er
 	words := netdev.XDPRefusal(p.Index, prog.FD(), uint32(flags))
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP) && (words == "" || strings.Contains(words, noNative)):
-		return fmt.Errorf("attaching to %s: its driver has no native XDP: use generic mode if its speed will do", p.Name)
+		return fmt.Errorf("attaching to %s: its driver has no native XDP: use generic mode (mode = \"generic\") if its speed will do, or another device: see "+
+			"'culvert doctor -i %[1]s'", p.Name)
 	case words == "":
 		return fmt.Errorf("attaching to %s: %w: see 'culvert doctor -i %[1]s'", p.Name, err)
 	}
@@ -140,7 +141,7 @@ func CheckForeign(dir string, ports []*net.Interface) error {
 		if _, own := On(dir, p.Index); own {
 			continue
 		}
-		return fmt.Errorf("interface %s carries XDP program %d already (%s): detach that one first",
+		return fmt.Errorf("interface %s carries XDP program %d already (%s): detach that one first ('culvert doctor -i %[1]s' has the command)",
 			p.Name, xdp.ProgId, ownerOf(ebpf.ProgramID(xdp.ProgId)))
 	}
 	return nil

@@ -20,12 +20,14 @@ type Member struct {
 	// NoRoom says that the programs cannot know the member, since its index is beyond what they were loaded for: the kernel handles what
 	// comes in by it until the process is started again.
 	NoRoom bool `json:"no_room,omitempty"`
+	// Queues are the receive queues of the member.
+	Queues *netdev.Queues `json:"queues,omitempty"`
 }
 
 // describeMember says what the programs know of a member.
 func describeMember(inst *datapath.Instance, b *netdev.Bond, m netdev.BondMember) Member {
 	room := inst.HasRoom(m.Index)
-	return Member{Name: m.Name, State: m.State(), Unknown: room && !inst.KnowsMember(b, m), NoRoom: !room}
+	return Member{Name: m.Name, State: m.State(), Unknown: room && !inst.KnowsMember(b, m), NoRoom: !room, Queues: netdev.ReadQueues(m.Name)}
 }
 
 // describeBonds adds the members to interfaces that are bonds.
@@ -41,6 +43,16 @@ func describeBonds(interfaces []Interface, inst *datapath.Instance) {
 			i.Members = append(i.Members, describeMember(inst, b, m))
 		}
 	}
+}
+
+// memberQueues are lines with the queues of members.
+func (i Interface) memberQueues() (lines []string) {
+	for _, m := range i.Members {
+		if m.Queues != nil {
+			lines = append(lines, "    queues of "+m.Name+": "+m.Queues.String())
+		}
+	}
+	return lines
 }
 
 // memberText is the line of the members, "" if there are none.

@@ -36,6 +36,10 @@ func TestMembersAreShown(t *testing.T) {
 	if far.Unknown || !far.NoRoom || !near.Unknown || near.NoRoom {
 		t.Errorf("%+v, %+v", far, near)
 	}
+	with := Interface{Members: []Member{{Name: "e1", Queues: &netdev.Queues{Receive: 2, RSS: []float64{50, 50}}}, {Name: "e2"}}}
+	if got := with.memberQueues(); len(got) != 1 || got[0] != "    queues of e1: 2 receive, hashes spread 50 50 %" {
+		t.Errorf("queues %q", got)
+	}
 	const room, changed = "NO ROOM for far: ", "no process has followed"
 	for _, tt := range []struct {
 		members       []Member

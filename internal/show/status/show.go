@@ -321,6 +321,7 @@ func (i Interface) text(unattached string, verbose bool) []string {
 	if i.Queues != nil {
 		lines = append(lines, "    queues: "+i.Queues.String())
 	}
+	lines = append(lines, i.memberQueues()...)
 	if line := i.cpuLine(); line != "" {
 		lines = append(lines, line)
 	}
