@@ -108,16 +108,18 @@ type feed struct {
 	hash4, hash6 uint8
 	pathMTU4     bool
 	// lowestMTU is the lowest MTU that a route of any table has had, 0 for none.
-	lowestMTU       [2]uint32
-	ipsec4, ipsec6  bool
-	ipsecCounts     [3]uint32
-	ipsecListed     time.Duration
-	customRules     [2]bool
-	portRules       [2]bool
-	realms4         bool
-	customLocal4    bool
-	policy          routeplane.Policy
-	policyPushed    bool
+	lowestMTU      [2]uint32
+	ipsec4, ipsec6 bool
+	ipsecCounts    [3]uint32
+	ipsecListed    time.Duration
+	customRules    [2]bool
+	portRules      [2]bool
+	realms4        bool
+	customLocal4   bool
+	policy         routeplane.Policy
+	policyPushed   bool
+	// policyHeld: not all that the policy depends on has been read for the first time. The one that an earlier Run has left stays in force.
+	policyHeld      bool
 	rulesDefault    [2]bool // the policy rules are the kernel's default ones
 	rulesDirty      [2]bool
 	rulesRead       time.Duration
@@ -187,7 +189,7 @@ func newFeed(o Options) (*feed, error) {
 		neighbors: neigh.Table{}, uses: map[gatewayKey]*gatewayUse{}, connected: map[gatewayKey]*connected{},
 		addresses: map[addressKey]uint64{}, confs: map[int]conf{},
 		rulesDirty: [2]bool{true, true}, trustFrom: [2]uint64{1, 1}, dumpWanted: true, devicesChanged: true,
-		addressesChanged: true, dumpAlways: o.dumpAlways,
+		addressesChanged: true, dumpAlways: o.dumpAlways, policyHeld: true,
 	}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -344,6 +346,10 @@ func (f *feed) settle() {
 	// Until the first dump has shown all devices and addresses, the data plane would get an incomplete picture.
 	if f.dump.serial == 1 && f.dump.active && f.dump.step < 2 || f.dump.serial == 0 {
 		return
+	}
+	if f.policyHeld {
+		f.policyHeld = false
+		f.setPolicy()
 	}
 	if f.devicesChanged {
 		f.syncDevices()

@@ -152,7 +152,7 @@ func (f *feed) setPolicy() {
 		FullCheck4: f.customRules[0] || f.customLocal4 || f.realms4, Rules4: f.portRules[0], Rules6: f.portRules[1],
 		MTU4: uint16(min(f.lowestMTU[0], 65535)), MTU6: uint16(min(f.lowestMTU[1], 65535)),
 	}
-	if f.policyPushed && p == f.policy {
+	if f.policyHeld || f.policyPushed && p == f.policy {
 		return
 	}
 	f.policy, f.policyPushed = p, true
