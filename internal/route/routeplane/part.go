@@ -109,7 +109,7 @@ func (p *Part) Fill(l *datapath.Loading, inst *datapath.Instance) error {
 
 // FillPort implements datapath.PortFiller.
 func (p *Part) FillPort(_ *datapath.Instance, index int, port bpfobj.PipelinePort) ([]bpfobj.PipelinePort, error) {
-	port.Route = bpfobj.PipelineRouteDev{Index: uint32(index)}
+	port.Route.Index = uint32(index) // what has been said of the interface stays, when it is attached again
 	if former, ok := p.former[index]; ok {
 		port.Route = former
 		delete(p.former, index)
