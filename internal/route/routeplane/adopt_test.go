@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/datapath"
 )
 
@@ -59,5 +60,22 @@ func TestAdopted(t *testing.T) {
 			t.Errorf("%v, the mirror without routes is believed until %v and %v", err, st.Until4, st.Until6)
 		}
 		plane.Close()
+	}
+}
+
+// TestPortStays attaches an interface again before a process has noticed that it was detached. What the process has said of it stays, because
+// the process does not say it again.
+func TestPortStays(t *testing.T) {
+	said := bpfobj.PipelineRouteDev{Index: 3, Flags: devForward4, Mac: [3]uint16{1, 2, 3}}
+	p := NewPart(Options{})
+	got, err := p.FillPort(nil, 3, bpfobj.PipelinePort{Slot: 1, Route: said})
+	if err != nil || len(got) != 1 || got[0].Route != said {
+		t.Errorf("%+v, %v", got, err)
+	}
+	p.former = map[int]bpfobj.PipelineRouteDev{3: said}
+	for n, want := range []bpfobj.PipelineRouteDev{said, {Index: 3}} { // the former device is written once
+		if got, err := p.FillPort(nil, 3, bpfobj.PipelinePort{Slot: 1}); err != nil || got[0].Route != want {
+			t.Errorf("time %d: %+v, %v", n, got, err)
+		}
 	}
 }
