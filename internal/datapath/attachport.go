@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/host/netdev"
 	"culvert/internal/host/pins"
 )
 
@@ -81,7 +82,7 @@ func (i *Instance) AttachPort(u pins.Unattached) error {
 	if err := pins.CheckForeign(i.dir, []*net.Interface{p}); err != nil {
 		return err
 	}
-	if err := pins.CheckEthernet(p); err != nil {
+	if err := netdev.CheckEthernet(p); err != nil {
 		return err
 	}
 	if err := checkSoftware([]*net.Interface{p}, i.meta.Generic); err != nil {

@@ -89,12 +89,16 @@ func (i *Instance) Spread() map[string]bool {
 }
 
 // WhyStays says why all packets of an interface stay on the CPU that receives them, and the command that mends it, "" if none does. It
-// is about interfaces for which Spread has false.
-func WhyStays(name string, generic bool) (why, mend string) {
+// is about interfaces for which Spread has false. unattended tells that no process takes a reload (Instance.Unattended).
+func WhyStays(name string, generic, unattended bool) (why, mend string) {
+	again := "culvert reload"
+	if unattended {
+		again = "culvert attach"
+	}
 	switch {
 	case generic:
 		return "in generic mode this kernel (older than Linux 6.15) does not run the program on each packet of a worker",
-			"culvert reload, without [workers] in the file"
+			again + ", without [workers] in the file"
 	case netdev.IsBond(name):
 		return "it is a bond, whose packets stay on the CPUs that receive them", ""
 	}

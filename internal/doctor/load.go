@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"culvert/internal/host/cpus"
 	"culvert/internal/host/netdev"
@@ -88,7 +87,8 @@ func (l Load) stays() (found []Finding) {
 	for _, i := range l.Interfaces {
 		if i.Stays != "" && i.Bond == "" {
 			found = append(found, Finding{
-				Status: Warn, Check: "workers", Interface: i.Interface, Command: strings.Replace(i.Mend, "culvert reload", l.again(), 1), Finding: "workers get none of its packets: " + i.Stays,
+				Status: Warn, Check: "workers", Interface: i.Interface, Command: i.Mend,
+				Finding: "workers get none of its packets: " + i.Stays,
 			})
 		}
 	}

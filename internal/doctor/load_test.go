@@ -90,7 +90,9 @@ func TestLoadsWorkersDoNotHelp(t *testing.T) {
 	with := func(l Load, change func(*Load)) Load { change(&l); return l }
 	filter := func(l *Load) { l.Spreads = false }
 	workers := func(l *Load) { l.Workers = []int{0, 1} }
-	unattended := func(l *Load) { l.Unattended = true }
+	unattended := func(l *Load) {
+		l.Unattended, l.Interfaces[0].Mend = true, "culvert attach, without [workers] in the file"
+	}
 	type line struct{ check, finds, command string }
 	for name, tt := range map[string]struct {
 		load Load

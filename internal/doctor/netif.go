@@ -11,7 +11,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/host/netdev"
-	"culvert/internal/host/pins"
 )
 
 // netif holds the facts of one interface.
@@ -234,7 +233,7 @@ func readInterface(l netlink.Link) (netif, error) {
 		program:  readProgram(a),
 		rpFilter: rpFilter(a.Name),
 
-		noEthernet: !pins.Ethernet(l),
+		noEthernet: !netdev.Ethernet(l),
 
 		fromMachines: fromMachines(l),
 	}

@@ -33,7 +33,7 @@ func loadOf(inst loadSource, wait func()) doctor.Load {
 		spread, known := inst.Spread()[name]
 		load := doctor.InterfaceLoad{Interface: name, Queues: netdev.ReadQueues(name)}
 		if known && !spread || len(l.Workers) == 0 && datapath.WouldStay(name, inst.Generic()) {
-			load.Stays, load.Mend = datapath.WhyStays(name, inst.Generic())
+			load.Stays, load.Mend = datapath.WhyStays(name, inst.Generic(), l.Unattended)
 		}
 		l.Interfaces = append(l.Interfaces, load)
 		if bond := bonds[name]; bond != nil {

@@ -46,7 +46,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	p.spread, p.generic = map[string]bool{"e0": false}, true
-	if got := loadOf(p, func() {}).Interfaces; len(got) != 1 || !strings.HasPrefix(got[0].Stays, "in generic mode") || !strings.HasPrefix(got[0].Mend, "culvert reload") {
+	if got := loadOf(p, func() {}).Interfaces; len(got) != 1 || !strings.HasPrefix(got[0].Stays, "in generic mode") || !strings.HasPrefix(got[0].Mend, "culvert attach") {
 		t.Errorf("%+v", got)
 	}
 	// Without workers there is what workers would do.

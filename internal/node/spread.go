@@ -13,7 +13,7 @@ func logStays(inst *datapath.Instance, stay map[string]bool, log *slog.Logger) {
 	for name, spread := range inst.Spread() {
 		switch {
 		case !spread && !stay[name]:
-			why, mend := datapath.WhyStays(name, inst.Generic())
+			why, mend := datapath.WhyStays(name, inst.Generic(), inst.Unattended())
 			attrs := []any{"interface", name}
 			if mend != "" {
 				attrs = append(attrs, "mend", mend)

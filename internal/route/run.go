@@ -118,7 +118,7 @@ type feed struct {
 	customLocal4   bool
 	policy         routeplane.Policy
 	policyPushed   bool
-	// policyHeld: not all that the policy depends on has been read for the first time. The one that an earlier Run has left stays in force.
+	// policyHeld: settings, policy rules or IPsec policies have not been read yet. The policy that an earlier Run has left stays in force.
 	policyHeld      bool
 	rulesDefault    [2]bool // the policy rules are the kernel's default ones
 	rulesDirty      [2]bool
@@ -343,13 +343,13 @@ func (f *feed) settle() {
 		f.rulesRead = now
 		f.tickRules()
 	}
-	// Until the first dump has shown all devices and addresses, the data plane would get an incomplete picture.
-	if f.dump.serial == 1 && f.dump.active && f.dump.step < 2 || f.dump.serial == 0 {
-		return
-	}
 	if f.policyHeld {
 		f.policyHeld = false
 		f.setPolicy()
+	}
+	// Until the first dump has shown all devices and addresses, the data plane would get an incomplete picture.
+	if f.dump.serial == 1 && f.dump.active && f.dump.step < 2 || f.dump.serial == 0 {
+		return
 	}
 	if f.devicesChanged {
 		f.syncDevices()

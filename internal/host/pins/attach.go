@@ -63,7 +63,7 @@ func Interfaces(names []string, wait bool) ([]*net.Interface, error) {
 		if err != nil {
 			return nil, fmt.Errorf("interface %s does not exist: see 'ip link'", name)
 		}
-		if err := CheckEthernet(p); err != nil {
+		if err := netdev.CheckEthernet(p); err != nil {
 			return nil, err
 		}
 		if !slices.ContainsFunc(all, func(q *net.Interface) bool { return q.Index == p.Index }) {

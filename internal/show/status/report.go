@@ -260,7 +260,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 		i.Packets, i.Bytes = p.Total()
 		i.describeDevice(devices)
 		if got, known := spread[p.Interface]; known && !got {
-			i.Stays, i.StaysBecause = true, staysBecause(cmp.Or(i.Renamed, i.Interface), inst.Generic())
+			i.Stays, i.StaysBecause = true, staysBecause(cmp.Or(i.Renamed, i.Interface), inst.Generic(), inst.Unattended())
 		}
 		if r.Here && i.State != "" {
 			i.Queues = netdev.ReadQueues(cmp.Or(i.Renamed, i.Interface))
@@ -298,8 +298,8 @@ func describe(inst *datapath.Instance) (Router, error) {
 }
 
 // staysBecause says why workers get no packets of an interface.
-func staysBecause(name string, generic bool) string {
-	why, mend := datapath.WhyStays(name, generic)
+func staysBecause(name string, generic, unattended bool) string {
+	why, mend := datapath.WhyStays(name, generic, unattended)
 	if mend != "" {
 		why += ": " + mend
 	}

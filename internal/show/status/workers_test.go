@@ -36,7 +36,7 @@ func TestWorkersAreShown(t *testing.T) {
 	if want := `"workers":{"cpus":[1,2,3,5],"queue":2048}`; !strings.Contains(strings.Join(strings.Fields(json.String()), ""), want) {
 		t.Errorf("no %s in\n%s", want, json.String())
 	}
-	r.Routers[0].Interfaces[0].Stays, r.Routers[0].Interfaces[0].StaysBecause = true, staysBecause("e0", true)
+	r.Routers[0].Interfaces[0].Stays, r.Routers[0].Interfaces[0].StaysBecause = true, staysBecause("e0", true, false)
 	text.Reset()
 	const stays = "workers get none of its packets: in generic mode this kernel (older than Linux 6.15)"
 	if err := r.WriteText(&text, time.Now(), false); err != nil || !strings.Contains(text.String(), stays) || !strings.Contains(text.String(), ": culvert reload, without [workers]") {
