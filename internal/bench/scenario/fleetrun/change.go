@@ -172,7 +172,7 @@ func (t *told) Write(line []byte) (int, error) {
 }
 
 var (
-	stepsTold     = regexp.MustCompile(`nodes in ([0-9]+) steps`)
+	stepsTold     = regexp.MustCompile(`nodes in ([0-9]+) steps?`)
 	uncheckedTold = regexp.MustCompile(`(?m)^not checked by .* and ([0-9]+) others, which did not answer`)
 )
 

@@ -156,3 +156,13 @@ func TestContent(t *testing.T) {
 		t.Error("chunks are not compared")
 	}
 }
+
+// The waits of one step are left out of a time as those of several are.
+func TestTold(t *testing.T) {
+	for text, want := range map[string]int{"2 of 5 nodes in 1 step\n": 1, "20 of 20 nodes in 5 steps\n": 5, "revision 2: all\n": 0} {
+		var out told
+		if _, err := out.Write([]byte(text)); err != nil || out.steps() != want {
+			t.Errorf("%q: %d steps, want %d, %v", text, out.steps(), want, err)
+		}
+	}
+}
