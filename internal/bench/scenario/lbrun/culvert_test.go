@@ -126,11 +126,10 @@ func TestCulvertNotesFlows(t *testing.T) {
 		row := newRow(c, tc.g, scenario.Options{})
 		err := row.Setup(t.Context())
 		var s scenario.Sample
-		// The first round makes known what a busy machine has lost of the packets that are to make flows known.
-		for range 2 {
-			if err == nil {
-				s, err = row.Run(t.Context(), scenario.ShortestRound)
-			}
+		// A busy machine loses some of the packets that are to make flows known, and these are known once rounds have come to them.
+		const most = 200
+		for n := 0; err == nil && (n < 2 || tc.want == "" && s.Note != "" && n < most); n++ {
+			s, err = row.Run(t.Context(), scenario.ShortestRound)
 		}
 		if err != nil {
 			t.Error(err)
