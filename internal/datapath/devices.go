@@ -16,6 +16,8 @@ type Device struct {
 	Name string
 	// Up tells whether the interface is set up (IFF_UP), and Carrier whether it has a carrier (IFF_LOWER_UP).
 	Up, Carrier bool
+	// Bridge is the bridge of which it is a port, "" for none.
+	Bridge string
 }
 
 // Devices returns the interfaces that carry the instance, by their names in Attached. It is empty if the instance is in
@@ -31,9 +33,22 @@ func (i *Instance) Devices() map[string]Device {
 			continue // deleted meanwhile
 		}
 		flags := l.Attrs().RawFlags
-		all[name] = Device{Name: l.Attrs().Name, Up: flags&unix.IFF_UP != 0, Carrier: flags&unix.IFF_LOWER_UP != 0}
+		all[name] = Device{Name: l.Attrs().Name, Up: flags&unix.IFF_UP != 0, Carrier: flags&unix.IFF_LOWER_UP != 0, Bridge: bridgeOf(l)}
 	}
 	return all
+}
+
+// bridgeOf returns the name of the bridge of which an interface is a port, "" for none.
+func bridgeOf(l netlink.Link) string {
+	master := l.Attrs().MasterIndex
+	if master == 0 {
+		return ""
+	}
+	b, err := netlink.LinkByIndex(master)
+	if err != nil || b.Type() != "bridge" {
+		return ""
+	}
+	return b.Attrs().Name
 }
 
 // UpPorts implements stats.UpSource: an interface counts as up if it has a carrier too.

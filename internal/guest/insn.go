@@ -164,6 +164,9 @@ func findKernels(ctx context.Context, arch Arch, lines []string, flavor Flavor, 
 			return nil, fmt.Errorf("%w line of kernels %q: there are %s", ErrUnknown, line, strings.Join(Lines, ", "))
 		}
 	}
+	if _, err := arch.self(); err != nil { // sooner than after a download
+		return nil, err
+	}
 	var kernels []Kernel
 	for _, line := range lines {
 		release := ""

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/host/pins"
 	"culvert/internal/host/pulse"
+	"culvert/internal/route/routeplane"
 )
 
 // errDetached ends a process after its data plane was detached by hand, if the configuration has detached = "exit".
@@ -164,7 +166,7 @@ func (f *follower) sweepCapture() {
 	}
 }
 
-// checkUp logs which interfaces that carry the program are down or have no carrier, and when they are up again.
+// checkUp logs which interfaces that carry the program are down, have no carrier or are ports of a bridge, and when they are up again.
 func (f *follower) checkUp() {
 	for name, d := range f.inst.Devices() {
 		if f.waiting[name] { // it was in another namespace and is back with its program
@@ -176,6 +178,9 @@ func (f *follower) checkUp() {
 			f.logOnce(slog.LevelWarn, name, "the interface is down: no packet comes in by it", "mend", "ip link set dev "+d.Name+" up")
 		case !d.Carrier:
 			f.logOnce(slog.LevelWarn, name, "the interface has no carrier: no packet comes in by it")
+		case d.Bridge != "" && slices.Contains(f.inst.PartNames(), routeplane.Stage):
+			f.logOnce(slog.LevelWarn, name, "the interface is a port of a bridge: the IP router leaves what comes in by it to the kernel",
+				"bridge", d.Bridge, "mend", "ip link set dev "+d.Name+" nomaster")
 		case f.down[name]:
 			f.log.Info("the interface is up", "interface", name)
 			fallthrough

@@ -16,6 +16,7 @@ import (
 	"culvert/internal/host/netdev"
 	"culvert/internal/host/netnsname"
 	"culvert/internal/host/pins"
+	"culvert/internal/route/routeplane"
 	"culvert/internal/scion/scionplane"
 	"culvert/internal/stats"
 )
@@ -108,6 +109,9 @@ type Interface struct {
 	State string `json:"state,omitempty"`
 	// Renamed is the present name of the interface, left out if that is Interface.
 	Renamed string `json:"renamed,omitempty"`
+	// Bridge is the bridge of which the interface is a port. It is left out if there is none, or no IP router, which leaves such packets
+	// to the kernel.
+	Bridge string `json:"bridge,omitempty"`
 	// Members are those of a bond, left out for other interfaces and outside of the interface's network namespace.
 	Members []Member `json:"members,omitempty"`
 	// Peer is what is wrong at the other end of a veth, or of those that a bond is made of. It is known in the caller's own network namespace only.
@@ -258,7 +262,7 @@ func describe(inst *datapath.Instance) (Router, error) {
 	for _, p := range ports {
 		i := Interface{Port: p}
 		i.Packets, i.Bytes = p.Total()
-		i.describeDevice(devices)
+		i.describeDevice(devices, slices.Contains(inst.PartNames(), routeplane.Stage))
 		if got, known := spread[p.Interface]; known && !got {
 			i.Stays, i.StaysBecause = true, staysBecause(cmp.Or(i.Renamed, i.Interface), inst.Generic(), inst.Unattended())
 		}
@@ -306,13 +310,16 @@ func staysBecause(name string, generic, unattended bool) string {
 	return why
 }
 
-func (i *Interface) describeDevice(all map[string]datapath.Device) {
+func (i *Interface) describeDevice(all map[string]datapath.Device, routed bool) {
 	d, ok := all[i.Interface]
 	if !ok || !i.Attached {
 		return
 	}
 	if d.Name != i.Interface {
 		i.Renamed = d.Name
+	}
+	if routed {
+		i.Bridge = d.Bridge
 	}
 	switch {
 	case !d.Up:

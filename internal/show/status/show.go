@@ -309,6 +309,10 @@ func (i Interface) text(unattached string, verbose bool) []string {
 		head += "  renamed to " + i.Renamed + " since"
 	}
 	lines := []string{head}
+	if i.Bridge != "" {
+		lines = append(lines, "    port of the bridge "+i.Bridge+": the IP router leaves what comes in by it to the kernel: ip link set dev "+
+			cmp.Or(i.Renamed, i.Interface)+" nomaster")
+	}
 	if members := i.memberText(); members != "" {
 		lines = append(lines, members)
 	}
