@@ -3,7 +3,9 @@
 package fleet
 
 import (
+	"encoding/json"
 	"testing"
+	"time"
 
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/clusterbed"
@@ -29,6 +31,34 @@ func TestLeaderDies(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	l.Close()
+}
+
+// An urgent change that the leader has not answered is written with the next one, once.
+func TestUrgentWhileLeaderDies(t *testing.T) {
+	t.Parallel()
+	bed := clusterbed.New(t, clusterbed.Options{Members: 3})
+	f := New(bed.Client(), "test", "me@here")
+	bed.Leader().Kill()
+	request, err := json.Marshal(rule("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := cluster.Urgent{Scope: everywhere, Words: "filter add", Request: request, At: time.Now().UTC(), For: time.Hour, By: "me@here"}
+	if err := f.writeUrgent(t.Context(), &u); err != nil {
+		t.Fatal(err)
+	}
+	first := u.ID
+	if err := f.writeUrgent(t.Context(), &u); err != nil || u.ID != first { // as if there had been no answer
+		t.Errorf("%s is written as %s too, error %v", first, u.ID, err)
+	}
+	all, err := f.Urgents(t.Context())
+	if err != nil || len(all) != 1 || all[0].ID != first || all[0].Left == 0 {
+		t.Errorf("%+v, error %v", all, err)
+	}
+	u.By = "somebody@else"
+	if err := f.writeUrgent(t.Context(), &u); err != nil || u.ID == first {
+		t.Errorf("%s has the ID of another change, error %v", u.ID, err)
+	}
 }
 
 // What was written by an attempt without an answer is not written again, and what somebody has written without the lock stays.

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -126,38 +127,51 @@ func (f *Fleet) following(ctx context.Context) (nodes *Nodes, now States, stop f
 	return nodes, now, stop, nil
 }
 
-// writeUrgent gives a change an ID and writes it, under a lease if it ends. IDs are numbers that grow, since etcd's revision does.
+// writeUrgent gives a change an ID and writes it, under a lease if it ends. IDs are numbers that grow, since etcd's revision does. An
+// attempt without an answer is repeated with the same ID, so that the change is there once.
 func (f *Fleet) writeUrgent(ctx context.Context, u *cluster.Urgent) error {
-	var options []clientv3.OpOption
 	var lease clientv3.LeaseID
-	err := f.call(ctx, "writing an urgent change", func(ctx context.Context) error {
-		if u.For > 0 {
+	err := f.callAgain(ctx, "writing an urgent change", func(ctx context.Context) error {
+		var options []clientv3.OpOption
+		if u.For > 0 && lease == 0 {
 			g, err := f.etcd.Grant(ctx, int64(u.For/time.Second))
 			if err != nil {
 				return err
 			}
 			lease = g.ID
+		}
+		if lease != 0 {
 			options = append(options, clientv3.WithLease(lease))
 		}
 		for {
-			r, err := f.etcd.Get(ctx, f.keys.Current(), clientv3.WithCountOnly())
-			if err != nil {
-				return err
+			if u.ID == "" {
+				r, err := f.etcd.Get(ctx, f.keys.Current(), clientv3.WithCountOnly())
+				if err != nil {
+					return err
+				}
+				u.ID = fmt.Sprintf("%08d", r.Header.Revision)
 			}
-			u.ID = fmt.Sprintf("%08d", r.Header.Revision)
 			record, err := json.Marshal(u)
 			if err != nil {
 				return err
 			}
 			key := f.keys.Urgent(u.ID)
-			w, err := f.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, string(record), options...)).Commit()
+			w, err := f.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+				Then(clientv3.OpPut(key, string(record), options...)).Else(clientv3.OpGet(key)).Commit()
 			if err != nil || w.Succeeded {
 				return err
 			}
+			if found := w.Responses[0].GetResponseRange().Kvs; len(found) == 1 && bytes.Equal(found[0].Value, record) {
+				return nil // an attempt without an answer has written it
+			}
+			u.ID = "" // somebody else has this one
 		}
 	})
 	if err != nil && lease != 0 {
 		_, _ = f.etcd.Revoke(context.WithoutCancel(ctx), lease)
+	}
+	if err != nil && u.ID != "" {
+		return fmt.Errorf("%w; see 'culvert fleet urgent' whether it was written all the same", err)
 	}
 	return err
 }
@@ -206,11 +220,12 @@ func (f *Fleet) awayIn(ctx context.Context, scope cluster.Scope, states States) 
 
 // Urgents returns the urgent changes, the oldest first, with the seconds that those have left that end.
 func (f *Fleet) Urgents(ctx context.Context) (all []UrgentLeft, err error) {
-	err = f.call(ctx, "reading the urgent changes", func(ctx context.Context) error {
+	err = f.callAgain(ctx, "reading the urgent changes", func(ctx context.Context) error {
 		r, err := f.etcd.Get(ctx, f.keys.Urgents(), clientv3.WithPrefix())
 		if err != nil {
 			return err
 		}
+		all = nil
 		for _, kv := range r.Kvs {
 			var u UrgentLeft
 			if err := decode(kv.Value, &u.Urgent); err != nil { // by hand: the others are listed all the same
@@ -294,7 +309,7 @@ func (f *Fleet) Undo(ctx context.Context, id string) (*Reach, error) {
 	}
 	defer stop()
 	begun := time.Now()
-	if err := f.call(ctx, "taking back an urgent change", func(ctx context.Context) error {
+	if err := f.callAgain(ctx, "taking back an urgent change", func(ctx context.Context) error {
 		_, err := f.etcd.Delete(ctx, f.keys.Urgent(id))
 		return err
 	}); err != nil {
