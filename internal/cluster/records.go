@@ -96,7 +96,7 @@ type Urgent struct {
 	Words   string          `json:"words"`
 	Request json.RawMessage `json:"request"`
 	At      time.Time       `json:"at"`
-	// For is how long it lasts, 0 without an end. A node that cannot reach etcd ends it by its own monotonic clock.
+	// For is how long it lasts, 0 without an end. A node ends it by its own monotonic clock, if its key does not end before.
 	For time.Duration `json:"for,omitempty"`
 	By  string        `json:"by"`
 }
@@ -215,6 +215,8 @@ type State struct {
 	// Urgent are the IDs of the urgent changes in force, and UrgentFailed says why others are not, by ID.
 	Urgent       []string          `json:"urgent,omitempty"`
 	UrgentFailed map[string]string `json:"urgent_failed,omitempty"`
+	// UrgentOver are the IDs of those whose time is over by the node's clock, and that etcd still has.
+	UrgentOver []string `json:"urgent_over,omitempty"`
 	// Health is one of Health*, Problems say in a line each why it is bad.
 	Health   string   `json:"health"`
 	Problems []string `json:"problems,omitempty"`

@@ -43,7 +43,7 @@ func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
 	if s.Current, err = f.Current(ctx); err != nil {
 		return nil, err
 	}
-	if s.Urgents, err = f.Urgents(ctx); err != nil {
+	if s.Urgents, err = f.urgents(ctx, states); err != nil {
 		return nil, err
 	}
 	for _, name := range states.Names() {
@@ -101,7 +101,7 @@ func (s *Status) differs() (lines []string) {
 			add("%s could not carry out urgent change %s: %s", n.Node, id, n.UrgentFailed[id])
 		}
 		for _, u := range s.Urgents {
-			if u.Scope.Holds(n.Node, n.Roles) && !slices.Contains(n.Urgent, u.ID) && n.UrgentFailed[u.ID] == "" && n.More == 0 {
+			if u.Scope.Holds(n.Node, n.Roles) && !slices.Contains(n.Urgent, u.ID) && !slices.Contains(n.UrgentOver, u.ID) && n.UrgentFailed[u.ID] == "" && n.More == 0 {
 				add("%s does not have urgent change %s yet", n.Node, u.ID)
 			}
 		}

@@ -110,7 +110,7 @@ func (f *Fleet) Urgent(ctx context.Context, q edit.Request, scope cluster.Scope,
 		return nil, err
 	}
 	r := f.reach(ctx, nodes, u.ID, scope, begun, func(s cluster.State) (done bool, failed string) {
-		return slices.Contains(s.Urgent, u.ID), s.UrgentFailed[u.ID]
+		return slices.Contains(s.Urgent, u.ID) || slices.Contains(s.UrgentOver, u.ID), s.UrgentFailed[u.ID]
 	})
 	f.audit(ctx, words, fmt.Sprintf("%s, %s: %s", u.ID, scope, request), r.Err())
 	return r, nil
@@ -219,7 +219,15 @@ func (f *Fleet) awayIn(ctx context.Context, scope cluster.Scope, states States) 
 }
 
 // Urgents returns the urgent changes, the oldest first, with the seconds that those have left that end.
-func (f *Fleet) Urgents(ctx context.Context) (all []UrgentLeft, err error) {
+func (f *Fleet) Urgents(ctx context.Context) ([]UrgentLeft, error) {
+	states, err := f.States(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return f.urgents(ctx, states)
+}
+
+func (f *Fleet) urgents(ctx context.Context, states States) (all []UrgentLeft, err error) {
 	err = f.callAgain(ctx, "reading the urgent changes", func(ctx context.Context) error {
 		r, err := f.etcd.Get(ctx, f.keys.Urgents(), clientv3.WithPrefix())
 		if err != nil {
@@ -239,6 +247,7 @@ func (f *Fleet) Urgents(ctx context.Context) (all []UrgentLeft, err error) {
 				}
 				u.Left = max(ttl.TTL, 0)
 			}
+			u.overOn(states)
 			all = append(all, u)
 		}
 		return nil
@@ -247,10 +256,39 @@ func (f *Fleet) Urgents(ctx context.Context) (all []UrgentLeft, err error) {
 	return all, err
 }
 
-// UrgentLeft is an urgent change with the seconds that it has left, 0 without an end.
+// UrgentLeft is an urgent change with the seconds that it has left, 0 without an end and when its time is over.
 type UrgentLeft struct {
 	cluster.Urgent
 	Left int64 `json:"left,omitempty"`
+	// Over are the nodes by whose clocks its time is over, although etcd still has it: they do not carry it out again.
+	Over []string `json:"over,omitempty"`
+}
+
+// overOn adds on which nodes the change is over. If none has it any more it has no time left, whatever the lease of its key has.
+func (u *UrgentLeft) overOn(states States) {
+	inForce := false
+	for _, name := range states.Names() {
+		if slices.Contains(states[name].UrgentOver, u.ID) {
+			u.Over = append(u.Over, name)
+		}
+		inForce = inForce || slices.Contains(states[name].Urgent, u.ID)
+	}
+	if len(u.Over) > 0 && !inForce {
+		u.Left = 0
+	}
+}
+
+// left says how long the change lasts.
+func (u *UrgentLeft) left() string {
+	switch left := (time.Duration(u.Left) * time.Second).String(); {
+	case u.Left > 0 && len(u.Over) > 0:
+		return left + ", over on " + some(u.Over)
+	case u.Left > 0:
+		return left
+	case len(u.Over) > 0:
+		return "over"
+	}
+	return "-"
 }
 
 // UrgentList is what 'culvert fleet urgent' prints as JSON.
@@ -266,11 +304,7 @@ func UrgentLines(all []UrgentLeft) []string {
 	var t text.Table
 	t.Add("ID", "FOR", "LEFT", "WHEN", "BY", "CHANGE")
 	for _, u := range all {
-		left := "-"
-		if u.Left > 0 {
-			left = (time.Duration(u.Left) * time.Second).String()
-		}
-		t.Add(u.ID, u.Scope.String(), left, when(u.At), u.By, u.Words+" "+string(u.Request))
+		t.Add(u.ID, u.Scope.String(), u.left(), when(u.At), u.By, u.Words+" "+string(u.Request))
 	}
 	return t.Lines()
 }

@@ -103,6 +103,29 @@ func TestUrgentEnds(t *testing.T) {
 	}
 }
 
+// TestUrgentOver has a change whose time is over by the clocks of nodes, although etcd has given its lease time again.
+func TestUrgentOver(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a", "b")
+	r, err := b.Urgent(t.Context(), rule("one"), everywhere, time.Hour, false)
+	if err != nil || r.Err() != nil {
+		t.Fatalf("%+v, error %v", r, err)
+	}
+	over := func(n *fakeNode) { n.Urgent, n.UrgentOver = nil, []string{r.ID} }
+	for _, want := range []struct{ node, left string }{{"a", ", over on a"}, {"b", "  over  "}} {
+		b.with(want.node, over)
+		all, err := b.Urgents(t.Context())
+		if text := strings.Join(UrgentLines(all), "\n"); err != nil || !strings.Contains(text, want.left) {
+			t.Errorf("over on %s: %s, error %v", want.node, text, err)
+		}
+	}
+	s, err := b.Status(t.Context())
+	if err != nil || len(s.Differs) > 0 {
+		t.Errorf("%+v, error %v", s, err)
+	}
+}
+
 func TestUrgentRefused(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

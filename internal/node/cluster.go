@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +37,8 @@ type member struct {
 	lock   *trust.Lock
 	store  lastgood.Store
 	keeper *urgent.Keeper
+	// over are the urgent changes whose time is over.
+	over []agent.Over
 	// start is the set to start with, nil for the node's own file alone.
 	start *lastgood.Set
 	// problems say what of the state directory could not be read.
@@ -56,6 +57,7 @@ type member struct {
 const (
 	lockFile     = "lock"
 	journalFile  = "urgent"
+	overFile     = "urgent-over"
 	maintainFile = "maintained"
 )
 
@@ -84,6 +86,8 @@ func joinCluster(path string, log *slog.Logger) (*member, error) {
 	m.start, err = m.store.Load(table.Name, table.Node)
 	note(err)
 	m.keeper, err = urgent.Open(m.path(journalFile))
+	note(err)
+	m.over, err = urgent.ReadOver(m.path(overFile))
 	note(err)
 	_, err = os.Stat(m.path(maintainFile))
 	m.maintained.Store(err == nil)
@@ -125,8 +129,15 @@ func (m *member) options(log *slog.Logger) agent.Options {
 	return agent.Options{
 		Cluster: m.table.Name, Node: m.table.Node, Roles: m.table.Roles, Host: host, Version: version.Short(), Instance: instance(), Dead: dead,
 		Connect: func() (*clientv3.Client, error) { return etcd.Connect(m.table) }, Close: true,
-		Keep: m.store.Save, Fetch: sets.For(m.table.Name, m.table.Node, m.table.Roles, m.table.SetsDir(), m.keptSets), Running: m.start, Held: m.keeper.Held(), Maintained: m.maintained.Load(), Log: log,
+		Keep: m.store.Save, Fetch: sets.For(m.table.Name, m.table.Node, m.table.Roles, m.table.SetsDir(), m.keptSets), Running: m.start, Held: m.keeper.Held(),
+		Over: m.over, KeepOver: m.keepOver, Maintained: m.maintained.Load(), Log: log,
 	}
+}
+
+// keepOver stores which urgent changes are over, also for the agent that follows one which has waited for documents.
+func (m *member) keepOver(all []agent.Over) error {
+	m.over = all
+	return urgent.WriteOver(m.path(overFile), all)
 }
 
 // keptSets returns the hashes of the sets that stay on disk, whatever is fetched.
@@ -247,9 +258,19 @@ func (m *member) once(ctx context.Context, u *up, log *slog.Logger) {
 		return
 	}
 	all, now := m.keeper.Held(), agent.Clock()
-	due := slices.DeleteFunc(slices.Clone(all), func(h agent.Held) bool { return h.Until > 0 && h.Until <= now })
+	var due []agent.Held
+	for _, h := range all {
+		if h.Until > 0 && h.Until <= now {
+			m.over, _ = agent.AddOver(m.over, agent.OverOf(h.Urgent))
+			continue
+		}
+		due = append(due, h)
+	}
 	if len(due) == len(all) {
 		return
+	}
+	if err := m.keepOver(m.over); err != nil {
+		log.Error("urgent changes whose time is over may come back with the next process", "err", err)
 	}
 	for id, err := range m.keeper.Bring(ctx, u.inst, due) {
 		log.Error("an urgent change is not as it should be: the next process tries again", "id", id, "err", err)

@@ -56,8 +56,8 @@ func (c *clusterMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	v := m.agent.View()
 	problems := len(m.problems)
-	if v.KeepProblem != "" {
-		problems++
+	for _, problem := range []string{v.KeepProblem, v.OverProblem} {
+		problems += int(stats.OneIf(problem != ""))
 	}
 	ch <- prometheus.MustNewConstMetric(clusterInfo, prometheus.GaugeValue, 1, m.table.Name, m.table.Node)
 	for _, g := range []struct {

@@ -246,8 +246,10 @@ func (p *process) clusterChanged() {
 		Reached: v.Reached, Since: v.Since, Problem: v.Problem, Urgent: v.Urgent, UrgentFailed: v.UrgentFailed, Maintain: v.Maintain,
 		Twin: v.Twin, NotReported: v.ReportProblem, StateDir: m.table.StateDir, StateProblems: slices.Clone(m.problems),
 	}
-	if v.KeepProblem != "" {
-		c.StateProblems = append(c.StateProblems, v.KeepProblem)
+	for _, problem := range []string{v.KeepProblem, v.OverProblem} {
+		if problem != "" {
+			c.StateProblems = append(c.StateProblems, problem)
+		}
 	}
 	if m.table.TLS != nil {
 		c.Certificate = m.table.TLS.Cert

@@ -377,6 +377,9 @@ func TestUrgentAttach(t *testing.T) {
 	if strings.Contains(has, each[5].text) {
 		t.Errorf("%q is still there:\n%s", each[5].text, has)
 	}
+	if !slices.Contains(b.options(slog.New(slog.DiscardHandler)).Over, agent.OverOf(ended.Urgent)) {
+		t.Errorf("the next process would carry it out again: it knows of %v", b.over)
+	}
 	b.carry("none")
 	if has := b.has(); has != base {
 		t.Errorf("at the end there is\n%s, want\n%s", has, base)

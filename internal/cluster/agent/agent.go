@@ -39,7 +39,7 @@ type Plane interface {
 	Answer(context.Context, cluster.Ask) cluster.Answer
 }
 
-// Held is an urgent change with the time until which it is in force if etcd cannot be reached.
+// Held is an urgent change with the time until which it is in force at most.
 type Held struct {
 	cluster.Urgent
 	// Until is on the clock of Clock, 0 for no end.
@@ -74,6 +74,9 @@ type Options struct {
 	// Running is the set that runs already, nil for the node's own file alone. Held are the urgent changes in force.
 	Running *lastgood.Set
 	Held    []Held
+	// Over are the urgent changes whose time was over before, and KeepOver stores which are. KeepOver may be nil.
+	Over     []Over
+	KeepOver func([]Over) error
 	// Maintained says that the node was in maintenance before.
 	Maintained bool
 	// Changed is called after each change of what View returns. It may be nil.
@@ -95,6 +98,9 @@ type Agent struct {
 	client *clientv3.Client
 	want   want
 	is     is
+	// over are the urgent changes whose time is over, and overUnkept tells whether some of them are not stored.
+	over       []Over
+	overUnkept bool
 }
 
 // want is what etcd said last.
@@ -132,6 +138,7 @@ type is struct {
 	// twin names the host of another process of this node's name, reportProblem says why the state is not written.
 	twin, reportProblem string
 	keepProblem         string
+	overProblem         string // why KeepOver has failed
 	sessions, writes    uint64
 }
 
@@ -143,6 +150,7 @@ func New(o Options) *Agent {
 		*s = make(signal, 1)
 	}
 	a.is = is{confirmed: none, running: o.Running, digest: o.Running.Digest(), since: time.Now(), problem: "not asked yet"}
+	a.over = o.Over
 	a.want.urgents = make(map[string]Held)
 	for _, h := range o.Held {
 		a.want.urgents[h.ID] = h

@@ -4,8 +4,10 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,7 +160,8 @@ func TestWrongClock(t *testing.T) {
 	b.eventually("all of it", func() bool { return len(n.View().Urgent) == 2 && n.View().Maintain == cluster.MaintainSafe })
 }
 
-// TestEndsWithoutEtcd ends urgent changes by the node's own clock, but only those that are for a time, while etcd is away.
+// TestEndsWithoutEtcd ends urgent changes by the node's own clock, but only those that are for a time, while etcd is away. They stay over when
+// etcd comes back and still has them.
 func TestEndsWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := clusterbed.New(t, clusterbed.Options{})
@@ -171,11 +174,78 @@ func TestEndsWithoutEtcd(t *testing.T) {
 	b.eventually("both", func() bool { return !n.Since("00000001").IsZero() && !n.Since("00000002").IsZero() })
 	etcd.Member(0).Proxy().Cut()
 	b.eventually("the end", func() bool { return n.Since("00000001").IsZero() })
-	if v := n.View(); v.Reached || n.Since("00000002").IsZero() {
-		t.Errorf("it is %+v", v)
+	b.eventually("the loss of etcd", func() bool { return !n.View().Reached })
+	if n.Since("00000002").IsZero() {
+		t.Errorf("it is %+v", n.View())
 	}
 	etcd.Member(0).Proxy().Heal()
-	b.eventually("the key decides again", func() bool { return !n.Since("00000001").IsZero() })
+	b.eventually("it says that the change is over", func() bool {
+		s := b.state("n1")
+		return slices.Equal(s.UrgentOver, []string{"00000001"}) && slices.Equal(s.Urgent, []string{"00000002"})
+	})
+	if !n.Since("00000001").IsZero() {
+		t.Error("it is in force again")
+	}
+}
+
+// TestOverStays has etcd keep a change for longer than its time, as after another leader's election. It ends on time, and does not come back with
+// another process of the node, nor one that cannot store it. Another change of its ID does.
+func TestOverStays(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
+	var kept atomic.Pointer[[]agent.Over]
+	var room atomic.Bool
+	keep := func(o *agent.Options) {
+		o.KeepOver = func(all []agent.Over) error {
+			if !room.Load() {
+				return errors.New("the disk is full")
+			}
+			kept.Store(&all)
+			return nil
+		}
+	}
+	n := b.start("n1", b.with, keep)
+	short := urgent("00000001", "filter add", all)
+	short.For = time.Second
+	b.put(b.keys.Urgent("00000001"), short)
+	over := func(n *node) func() bool {
+		return func() bool {
+			return slices.Equal(n.View().UrgentOver, []string{"00000001"}) && n.Since("00000001").IsZero()
+		}
+	}
+	b.eventually("its end", over(n))
+	b.eventually("what could not be stored is told", func() bool { return n.View().OverProblem != "" })
+	room.Store(true)
+	b.eventually("it is stored after all", func() bool { return kept.Load() != nil && n.View().OverProblem == "" })
+	n.stop()
+	began := b.state("n1").Instance
+	again := b.start("n1", b.with, keep, func(o *agent.Options) {
+		o.Instance, o.Over = "n1-2", *kept.Load()
+		o.Dead = func(string, string) bool { return true }
+	})
+	b.eventually("the next process says so", func() bool { s := b.state("n1"); return s.Instance != began && len(s.UrgentOver) == 1 })
+	if !over(again)() {
+		t.Error("it is in force again")
+	}
+	other := urgent("00000001", "filter del", all)
+	other.For = time.Hour
+	b.put(b.keys.Urgent("00000001"), other)
+	b.eventually("another change with its ID", func() bool { return !again.Since("00000001").IsZero() && len(again.View().UrgentOver) == 0 })
+}
+
+// TestOverBounded remembers the last changes that are over.
+func TestOverBounded(t *testing.T) {
+	t.Parallel()
+	var over []agent.Over
+	for n := range agent.MostOver + 1 {
+		over, _ = agent.AddOver(over, agent.OverOf(urgent(fmt.Sprintf("%08d", n), "filter add", all)))
+	}
+	if len(over) != agent.MostOver || over[0].ID != "00000001" {
+		t.Errorf("%d of them, the first one %s", len(over), over[0].ID)
+	}
+	if _, added := agent.AddOver(over, over[7]); added {
+		t.Error("one is there twice")
+	}
 }
 
 // TestMany has many nodes in one process start at once and get an urgent change. It takes what it takes on a busy machine; what is

@@ -171,7 +171,11 @@ func (a *Agent) setUrgent(kv *mvccpb.KeyValue, before map[string]Held) {
 	if !h.Scope.Holds(a.Node, a.Roles) {
 		return
 	}
-	if h.For > 0 {
+	switch {
+	case h.For <= 0:
+	case slices.Contains(a.over, OverOf(h.Urgent)):
+		h.Until = 1 // the clock is past it
+	default:
 		h.Until = Clock() + h.For
 		if had, ok := before[id]; ok && had.Until > 0 {
 			h.Until = min(h.Until, had.Until)

@@ -35,8 +35,11 @@ func (a *Agent) state() cluster.State {
 		}
 		s.UrgentFailed[id] = why
 	}
-	if a.is.keepProblem != "" {
-		s.Problems = append(s.Problems, a.is.keepProblem)
+	s.UrgentOver = a.overIn()
+	for _, problem := range []string{a.is.keepProblem, a.is.overProblem} {
+		if problem != "" {
+			s.Problems = append(s.Problems, problem)
+		}
 	}
 	return s
 }
@@ -85,6 +88,7 @@ func bounded(s *cluster.State) ([]byte, error) {
 	cutList(&s.Interfaces, most, &s.More)
 	cutList(&s.Announced, most, &s.More)
 	cutList(&s.Problems, most, &s.More)
+	cutList(&s.UrgentOver, most, &s.More)
 	cutMap(s.Backends, most, &s.More)
 	cutMap(s.Stages, most, &s.More)
 	cutMap(s.UrgentFailed, most, &s.More)
@@ -105,6 +109,8 @@ func bounded(s *cluster.State) ([]byte, error) {
 			delete(s.UrgentFailed, slices.Max(slices.Collect(maps.Keys(s.UrgentFailed))))
 		case len(s.Urgent) > 20: // the newest are looked for
 			s.Urgent = s.Urgent[1:]
+		case len(s.UrgentOver) > 0:
+			s.UrgentOver = s.UrgentOver[1:]
 		case len(s.Problems) > 1:
 			s.Problems = s.Problems[:len(s.Problems)-1]
 		case len(s.Interfaces) > 0:

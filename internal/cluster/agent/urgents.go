@@ -20,6 +20,7 @@ func (a *Agent) urgentLoop(ctx context.Context) {
 	first := true
 	for {
 		changes, next := a.dueUrgents()
+		a.keepOver()
 		if !slices.EqualFunc(changes, before, sameHeld) || first && len(changes) > 0 || a.urgentFailed() {
 			a.carryOut(ctx, changes)
 			before = changes
@@ -42,8 +43,8 @@ func sameHeld(a, b Held) bool {
 	return a.ID == b.ID && a.Words == b.Words && string(a.Request) == string(b.Request) && a.Until == b.Until
 }
 
-// dueUrgents returns the urgent changes that are to be in force, in the order of their IDs, and when to look again. Only while etcd
-// cannot be reached a change ends by the clock: otherwise its key does, on all nodes at once.
+// dueUrgents returns the urgent changes that are to be in force, in the order of their IDs, and when to look again. A change for a time ends by
+// the node's clock, if its key does not end before.
 func (a *Agent) dueUrgents() (due []Held, next time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,13 +55,16 @@ func (a *Agent) dueUrgents() (due []Held, next time.Duration) {
 	}
 	now := Clock()
 	for _, h := range a.want.urgents {
-		if h.Until > 0 && !a.is.reached {
-			if h.Until <= now {
-				continue
-			}
+		if a.overNow(h, now) {
+			continue
+		}
+		if h.Until > 0 {
 			next = min(next, h.Until-now)
 		}
 		due = append(due, h)
+	}
+	if a.overUnkept {
+		next = min(next, failedAgain)
 	}
 	slices.SortFunc(due, func(x, y Held) int { return cluster.CompareIDs(x.ID, y.ID) })
 	return due, next

@@ -23,10 +23,12 @@ type View struct {
 	// Urgent are the IDs of the urgent changes in force, UrgentFailed says by ID why others are not.
 	Urgent       []string
 	UrgentFailed map[string]string
-	Maintain     string
-	// Twin is the host of another node of this name, ReportProblem says why the state is not written, and KeepProblem why the last
-	// good documents are not kept.
-	Twin, ReportProblem, KeepProblem string
+	// UrgentOver are the IDs of those whose time is over by the node's clock, and that etcd still has.
+	UrgentOver []string
+	Maintain   string
+	// Twin is the host of another node of this name, ReportProblem says why the state is not written, KeepProblem why the last good documents
+	// are not kept, and OverProblem why it is not kept which urgent changes are over.
+	Twin, ReportProblem, KeepProblem, OverProblem string
 	// Sessions counts how often the node began to follow etcd, Writes how often it wrote its state.
 	Sessions, Writes uint64
 }
@@ -38,7 +40,7 @@ func (a *Agent) View() View {
 	v := View{
 		Revision: revisionOf(a.is.running), Refused: a.is.refused, Digest: a.is.digest, Reached: a.is.reached, Since: a.is.since, Problem: a.is.problem,
 		Urgent: slices.Clone(a.is.inForce), UrgentFailed: maps.Clone(a.is.failed), Maintain: a.is.maintain,
-		Twin: a.is.twin, ReportProblem: a.is.reportProblem, KeepProblem: a.is.keepProblem, Sessions: a.is.sessions, Writes: a.is.writes,
+		UrgentOver: a.overIn(), Twin: a.is.twin, ReportProblem: a.is.reportProblem, KeepProblem: a.is.keepProblem, OverProblem: a.is.overProblem, Sessions: a.is.sessions, Writes: a.is.writes,
 	}
 	if wanted := a.want.current.Of(a.Node); a.want.seen && wanted != v.Revision {
 		v.Wanted, v.Behind = wanted, true

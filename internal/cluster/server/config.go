@@ -13,6 +13,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/features"
 
 	"culvert/internal/cluster/access"
 )
@@ -75,10 +76,23 @@ func (o *Options) config(ended *atomic.Bool, g *gate) (*embed.Config, error) {
 	c.QuotaBackendBytes = quota
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, history
 	c.UnsafeNoFsync = o.noSync
+	if err := checkpointLeases(c); err != nil {
+		return nil, err
+	}
 	c.TickMs, c.ElectionMs = tick, election
 	c.ServiceRegister = g.wait
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Log, ended))
 	return c, nil
+}
+
+// checkpointLeases has members note what time leases have left, so that those of long urgent changes do not get their whole time again with
+// another leader. etcd notes it every 5 minutes. Nodes end changes on time by their own clocks all the same.
+func checkpointLeases(c *embed.Config) error {
+	gates, ok := c.ServerFeatureGate.(interface{ SetFromMap(map[string]bool) error })
+	if !ok {
+		return errors.New("this etcd has no switch for the time that leases have left")
+	}
+	return gates.SetFromMap(map[string]bool{string(features.LeaseCheckpoint): true, string(features.LeaseCheckpointPersist): true})
 }
 
 // tls are the files of the member's certificate, which it shows clients and other members.

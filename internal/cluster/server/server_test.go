@@ -10,10 +10,12 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/features"
 	"go.uber.org/zap"
 
 	"culvert/internal/cluster"
@@ -305,5 +307,15 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCheckpointsLeases wants members to note what time the leases of urgent changes have left, for the next leader.
+func TestCheckpointsLeases(t *testing.T) {
+	o := newBed(t, 1).options[0]
+	c, err := o.config(new(atomic.Bool), &gate{})
+	must(t, err)
+	if !c.ServerFeatureGate.Enabled(features.LeaseCheckpoint) || !c.ServerFeatureGate.Enabled(features.LeaseCheckpointPersist) {
+		t.Error("they do not")
 	}
 }

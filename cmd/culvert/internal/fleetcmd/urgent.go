@@ -156,7 +156,8 @@ func newUrgentCmd() *cobra.Command {
 		Long: `List the urgent changes: for which nodes, how long they still last, by whom, what.
 
 With -j, {"urgents": [...]} with the members id, scope, words, request, at, for, by,
-left (seconds).`,
+left (seconds), over (the nodes whose clocks say that its time is over, while etcd
+still has it).`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.do(cmd, func(ctx context.Context, f *fleet.Fleet) error {
