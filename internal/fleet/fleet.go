@@ -9,15 +9,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"culvert/internal/cluster"
+	"culvert/internal/cluster/etcd"
 )
 
 // callTime bounds a call to etcd. Without a quorum etcd answers nothing, and an operator is not to wait for long.
@@ -30,6 +30,10 @@ type Fleet struct {
 	name string
 	// by says who the operator is.
 	by string
+	// probe says why no member of etcd lets this side in. It is nil where nobody asks.
+	probe func(context.Context) error
+	// answered tells whether etcd has answered. From then on one that is away is waited for.
+	answered atomic.Bool
 }
 
 // New returns the cluster of a name. by says who the operator is, in revisions, urgent changes and the audit.
@@ -45,16 +49,11 @@ func (f *Fleet) Close() error { return f.etcd.Close() }
 
 // call calls do with the time that a call to etcd may take, and says in plain words why it has failed.
 func (f *Fleet) call(ctx context.Context, what string, do func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	err := do(limited)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	return fmt.Errorf("%s in etcd, cluster %s: %w", what, f.name, plain(err))
+	return f.told(ctx, what, func(ctx context.Context) error {
+		limited, cancel := context.WithTimeout(ctx, callTime)
+		defer cancel()
+		return do(limited)
+	})
 }
 
 // firstTry bounds the first attempt of what may be asked twice. What a leader of etcd was asked in its last moments is never answered, and
@@ -64,13 +63,13 @@ const firstTry = 2 * time.Second
 // callAgain is call for what may be done twice: a read, or a write that is the same then. It tries again, for firstTry and callTime at most,
 // while members of etcd cannot be reached or have no leader.
 func (f *Fleet) callAgain(ctx context.Context, what string, do func(context.Context) error) error {
-	return f.call(ctx, what, func(context.Context) error {
+	return f.told(ctx, what, func(ctx context.Context) error {
 		end := time.Now().Add(firstTry + callTime)
 		for limit := firstTry; ; limit = callTime {
 			limited, cancel := context.WithTimeout(ctx, min(limit, time.Until(end)))
 			err := do(limited)
 			cancel()
-			if err == nil || ctx.Err() != nil || !passes(err) || time.Until(end) < pause {
+			if err == nil || ctx.Err() != nil || !etcd.Unanswered(err) || time.Until(end) < pause {
 				return err
 			}
 			select {
@@ -82,18 +81,35 @@ func (f *Fleet) callAgain(ctx context.Context, what string, do func(context.Cont
 	})
 }
 
+// probeAfter is how long etcd has for an answer until its members are probed.
+const probeAfter = 300 * time.Millisecond
+
+// told calls do and says in plain words why it has failed. If etcd has not answered yet and no member can let this side in, as with a certificate
+// of another cluster or where nobody listens, it says so at once. Otherwise an etcd that is away is waited for.
+func (f *Fleet) told(ctx context.Context, what string, do func(context.Context) error) error {
+	var shut *etcd.ShutError
+	guarded := func(ctx context.Context) (err error) {
+		if f.probe == nil {
+			return do(ctx)
+		}
+		shut, err = etcd.Guarded(ctx, probeAfter, f.probe, !f.answered.Load(), do)
+		return err
+	}
+	err := guarded(ctx)
+	switch {
+	case err == nil:
+		f.answered.Store(true)
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case shut != nil && etcd.Unanswered(err):
+		return fmt.Errorf("%s, cluster %s: %w; nodes go on with what they run", what, f.name, shut)
+	}
+	return fmt.Errorf("%s in etcd, cluster %s: %w", what, f.name, plain(err))
+}
+
 // pause is the time between two attempts.
 const pause = 100 * time.Millisecond
-
-// passes tells whether an error of etcd may be gone with the next attempt.
-func passes(err error) bool {
-	code := status.Code(err)
-	var e rpctypes.EtcdError
-	if errors.As(err, &e) {
-		code = e.Code()
-	}
-	return code == codes.Unavailable || code == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
-}
 
 // plain says in plain words why etcd has not done something.
 func plain(err error) error {

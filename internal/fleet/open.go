@@ -26,7 +26,9 @@ func Open(file, user string) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(client, c.Name, by(user, c.TLS)), nil
+	f := New(client, c.Name, by(user, c.TLS))
+	f.probe = etcd.ProbeOf(c)
+	return f, nil
 }
 
 // by adds the common name of the operator's certificate.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/cluster"
+	"culvert/internal/cluster/etcd"
 	"culvert/internal/cluster/lastgood"
 )
 
@@ -65,8 +66,10 @@ type Options struct {
 	Dead func(host, instance string) bool
 	// Connect returns a client of etcd. Close says that the agent is to close it in the end.
 	Connect func() (*clientv3.Client, error)
-	Close   bool
-	Plane   Plane
+	// Probe says why no member of etcd lets this node in: an etcd.ShutError. It may be nil.
+	Probe func(context.Context) error
+	Close bool
+	Plane Plane
 	// Keep stores a set that runs. It may be nil.
 	Keep func(*lastgood.Set) error
 	// Fetch gets what the documents of a revision name, before they run: sets. It may be nil.
@@ -93,6 +96,9 @@ type Agent struct {
 	revisions, urgents, maintains, reports signal
 	// answering bounds how many questions are answered at the same time.
 	answering chan struct{}
+	// probed is when members were probed last, and shut what that has said. Only Run has them.
+	probed time.Time
+	shut   *etcd.ShutError
 
 	mu     sync.Mutex
 	client *clientv3.Client

@@ -41,7 +41,7 @@ func (a *Agent) session(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	at, err := a.readAll(ctx, client)
+	at, err := a.begin(ctx, client)
 	if err != nil {
 		return err
 	}
@@ -108,6 +108,30 @@ func (i *is) tell(why string) bool {
 	}
 	i.told = append(i.told, why)
 	return true
+}
+
+// Times of probes: how long etcd has for an answer until its members are probed, and the least time between two probes. Many nodes that come at
+// once may keep etcd busy for long, and each probe makes a connection to each member.
+const (
+	probeAfter = 2 * time.Second
+	probeAgain = 30 * time.Second
+)
+
+// begin is readAll, and says why no member of etcd lets the node in if that is so.
+func (a *Agent) begin(ctx context.Context, client *clientv3.Client) (at int64, err error) {
+	read := func(ctx context.Context) (err error) {
+		at, err = a.readAll(ctx, client)
+		return err
+	}
+	if a.Probe == nil || time.Since(a.probed) < probeAgain && !a.probed.IsZero() {
+		err = read(ctx)
+	} else if a.shut, err = etcd.Guarded(ctx, probeAfter, a.Probe, true, read); err != nil {
+		a.probed = time.Now()
+	}
+	if a.shut != nil && ctx.Err() == nil && etcd.Unanswered(err) {
+		return 0, a.shut
+	}
+	return at, err
 }
 
 // readAll reads what the node follows, at the one revision of etcd that it returns.

@@ -15,10 +15,13 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"culvert/internal/config"
 	"culvert/internal/host/trust"
@@ -123,10 +126,23 @@ func Expiry(files *config.ClusterTLS) (time.Time, error) {
 	return cert.NotAfter, nil
 }
 
+// Unanswered tells whether a call has failed because no member has answered it: with the next attempt one may.
+func Unanswered(err error) bool {
+	code := status.Code(err)
+	var e rpctypes.EtcdError
+	if errors.As(err, &e) {
+		code = e.Code()
+	}
+	return code == codes.Unavailable || code == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
 // Reason returns in one line for people why a call has failed.
 func Reason(err error) string {
 	text := strings.ReplaceAll(err.Error(), "\n", " ")
+	var shut *ShutError
 	switch {
+	case errors.As(err, &shut):
+		return shut.Error()
 	case strings.Contains(text, "certificate signed by unknown authority"), strings.Contains(text, "unknown certificate authority"):
 		return "the certificate is of another cluster: its authority is not that of the other side (" + text + ")"
 	case strings.Contains(text, "tls: expired certificate"), strings.Contains(text, "certificate has expired"):
