@@ -21,6 +21,7 @@
 //	backends/LIST/...              backends of a list, for [[lb.vip.source]] of kind etcd with that prefix
 //	ask/KIND/ID                    Ask: a question to nodes, under a short lease; a reader may write those of kind where alone
 //	answer/NODE/ID                 Answer of a node, under a short lease of the node
+//	answer/NODE/twin               Twin: another process of that name, under its lease
 //
 // REV is a number with 16 digits. A revision never changes after its key revision/REV was written.
 package cluster
@@ -98,6 +99,18 @@ func (k Keys) AnswersOf(node string) string { return k.Answers() + node + "/" }
 
 // Answer is the key of a node's answer to a question.
 func (k Keys) Answer(node, id string) string { return k.AnswersOf(node) + id }
+
+// Twin is the key by which a process tells that another one has its name. It is where the node's certificate may write.
+func (k Keys) Twin(node string) string { return k.AnswersOf(node) + "twin" }
+
+// TwinOf returns the node whose Twin a key is, "" if it is none.
+func (k Keys) TwinOf(key string) string {
+	node, is := strings.CutSuffix(strings.TrimPrefix(key, k.Answers()), "/twin")
+	if !is || strings.Contains(node, "/") {
+		return ""
+	}
+	return node
+}
 
 // Lock is the key of the lock of rollouts.
 func (k Keys) Lock() string { return k.prefix + "lock" }

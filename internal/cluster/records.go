@@ -234,6 +234,12 @@ type State struct {
 	More int `json:"more,omitempty"`
 }
 
+// Twin is a process with the name of a node that another process has. It follows no revisions.
+type Twin struct {
+	Host     string `json:"host"`
+	Instance string `json:"instance"`
+}
+
 // Maintenance of a node.
 const (
 	MaintainWithdrawing = "withdrawing" // its addresses are withdrawn, flows still come

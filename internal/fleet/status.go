@@ -24,7 +24,8 @@ type Status struct {
 	// Differs says in a line each what is not as it is meant to be, or not the same on nodes of the same roles.
 	Differs []string `json:"differs"`
 
-	own map[string]bool // the nodes with a document of their own
+	own   map[string]bool         // the nodes with a document of their own
+	twins map[string]cluster.Twin // other processes of nodes' names
 }
 
 // Status looks at all nodes.
@@ -50,6 +51,9 @@ func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
 		s.Nodes = append(s.Nodes, states[name])
 	}
 	s.Away = f.away(ctx, states)
+	if s.twins, err = f.twins(ctx, states); err != nil {
+		return nil, err
+	}
 	if s.own, err = f.owning(ctx, s.Current); err != nil {
 		return nil, err
 	}
@@ -88,6 +92,9 @@ func (s *Status) differs() (lines []string) {
 	}
 	for _, n := range s.Nodes {
 		want := s.Current.Of(n.Node)
+		if twin, is := s.twins[n.Node]; is {
+			add("%s is on host %s, and another process on host %s has the name %[1]s too, and follows no revisions: give it another name", n.Node, orDash(n.Host), orDash(twin.Host))
+		}
 		switch {
 		case n.Refused != "":
 			add("%s runs revision %d and refuses %d: %s", n.Node, n.Revision, n.Wanted, n.Refused)

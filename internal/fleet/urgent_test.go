@@ -171,6 +171,26 @@ func TestUrgentByHand(t *testing.T) {
 	}
 }
 
+// TestTwin has another process with the name of a node, as its key says. One that has taken over the name meanwhile is none.
+func TestTwin(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a", "b")
+	b.with("a", func(n *fakeNode) { n.Host = "h1" })
+	for key, text := range map[string]string{
+		b.keys.Twin("a"): `{"host":"h2","instance":"other"}`, b.keys.Twin("b"): `{"host":"h2","instance":"b"}`, b.keys.Answer("a", "twin/7"): "{}",
+	} {
+		if _, err := b.etcd.Put(t.Context(), key, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := b.Status(t.Context())
+	want := "a is on host h1, and another process on host h2 has the name a too, and follows no revisions: give it another name"
+	if err != nil || len(s.Differs) != 1 || s.Differs[0] != want {
+		t.Errorf("%q, error %v", s.Differs, err)
+	}
+}
+
 // TestOwnDocument has two nodes of the same roles with different documents. That is told, unless one of them has a document of its own.
 func TestOwnDocument(t *testing.T) {
 	t.Parallel()

@@ -176,6 +176,7 @@ func TestTwins(t *testing.T) {
 	b.eventually("the first", func() bool { return b.state("n1").Node != "" })
 	twin := b.start("n1", b.with, func(o *agent.Options) { o.Host, o.Instance = "elsewhere", "n1-2" })
 	b.eventually("the second is told", func() bool { return twin.View().Twin == "host-n1" })
+	b.eventually("operators see it", func() bool { return b.twin("n1") == (cluster.Twin{Host: "elsewhere", Instance: "n1-2"}) })
 	b.write(1, map[string]string{"all": "a = 1\n"})
 	b.eventually("the first follows", func() bool { return n.Revision() == 1 })
 	b.put(b.keys.Urgent("00000001"), urgent("00000001", "filter add", all))
@@ -186,6 +187,7 @@ func TestTwins(t *testing.T) {
 	n.stop()
 	b.expire("n1")
 	b.eventually("the second takes over", func() bool { s := b.state("n1"); return s.Instance == "n1-2" && s.Revision == 1 })
+	b.eventually("operators see one again", func() bool { return b.twin("n1") == cluster.Twin{} })
 }
 
 // TestTakeOver has a node that was killed and started again take its name at once.

@@ -153,6 +153,18 @@ func (b *bed) state(name string) *cluster.State {
 	return s
 }
 
+// twin reads who says to have the name of a node, too.
+func (b *bed) twin(name string) (t cluster.Twin) {
+	r, err := b.Get(b.Context(), b.keys.Twin(name))
+	if err == nil && len(r.Kvs) == 1 && b.keys.TwinOf(string(r.Kvs[0].Key)) == name {
+		err = json.Unmarshal(r.Kvs[0].Value, &t)
+	}
+	if err != nil {
+		b.Errorf("reading the twin of %s: %v", name, err)
+	}
+	return t
+}
+
 // neverUnchecked fails if a node has run what does not pass check.
 func (b *bed) neverUnchecked(n *node, documents ...map[string]string) {
 	b.Helper()

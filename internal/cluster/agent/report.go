@@ -147,11 +147,6 @@ func refusing(err error) bool {
 	return errors.Is(e, rpctypes.ErrNoSpace) || errors.Is(e, rpctypes.ErrPermissionDenied) || errors.Is(e, rpctypes.ErrTooManyRequests)
 }
 
-// twinError says that another process has the node's name.
-type twinError struct{ host string }
-
-func (e *twinError) Error() string { return "another node has this name, on host " + e.host }
-
 // stateWriter writes the states of a session.
 type stateWriter struct {
 	agent  *Agent
@@ -161,6 +156,7 @@ type stateWriter struct {
 	weight string
 	last   string
 	failed bool // whether the last write was refused
+	shown  bool // whether operators can see that another process has the name
 }
 
 // write writes the state if it has changed: at once, if something of weight has, and otherwise once in a period.
@@ -201,6 +197,7 @@ func (w *stateWriter) put(ctx context.Context, text []byte) error {
 		}
 		if r.Succeeded {
 			w.mod = r.Header.Revision
+			w.showTwin(ctx, false)
 			return nil
 		}
 		kvs := r.Responses[0].GetResponseRange().Kvs
@@ -211,6 +208,7 @@ func (w *stateWriter) put(ctx context.Context, text []byte) error {
 		var other cluster.State
 		if err := json.Unmarshal(kvs[0].Value, &other); err == nil && other.Instance != w.agent.Instance {
 			if w.agent.Dead == nil || !w.agent.Dead(other.Host, other.Instance) {
+				w.showTwin(ctx, true)
 				return &twinError{other.Host}
 			}
 		}
