@@ -27,7 +27,9 @@ type Cluster struct {
 	// Twin is the host of another node of this name.
 	Twin string
 	// NotReported says why the cluster does not get the node's state, StateProblems what of StateDir cannot be used.
-	NotReported   string
+	NotReported string
+	// Denied is since when etcd refuses the node's certificate, as NotReported says, the zero time if it does not.
+	Denied        time.Time
 	StateDir      string
 	StateProblems []string
 	// Certificate is the path of the node's certificate, and Expires when it does. CertificateProblem says why that is not known.
@@ -46,7 +48,10 @@ func checkClusters(all []Cluster, now time.Time) (found []Finding) {
 			text := fmt.Sprintf("node %s of cluster %s: ", c.Node, c.Name) + fmt.Sprintf(format, args...)
 			found = append(found, Finding{Status: status, Check: "cluster", Finding: text, Command: command})
 		}
-		if !c.Reached {
+		switch {
+		case !c.Denied.IsZero():
+			add(Fail, "culvert cluster enrol "+c.Node+" --again", "etcd refuses it since %s, and what runs goes on: %s", c.Denied.Format(time.DateTime), c.NotReported)
+		case !c.Reached:
 			add(Warn, "", "etcd cannot be reached since %s, and what runs goes on: %s", c.Since.Format(time.DateTime), c.Problem)
 		}
 		if c.Refused != "" {
@@ -58,7 +63,7 @@ func checkClusters(all []Cluster, now time.Time) (found []Finding) {
 		if c.Twin != "" {
 			add(Fail, "", "another node, on host %s, has this name: give one of them another name (node in [cluster])", c.Twin)
 		}
-		if c.NotReported != "" {
+		if c.NotReported != "" && c.Denied.IsZero() {
 			add(Fail, "", "the cluster does not see this node's state: %s", c.NotReported)
 		}
 		for _, problem := range c.StateProblems {

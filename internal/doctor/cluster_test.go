@@ -22,6 +22,7 @@ func TestClusters(t *testing.T) {
 		{func(c *Cluster) { c.UrgentFailed = map[string]string{"00000007": "why"} }, Fail, "the urgent change 00000007 is not in force: why"},
 		{func(c *Cluster) { c.Twin = "elsewhere" }, Fail, "on host elsewhere, has this name"},
 		{func(c *Cluster) { c.NotReported = "etcd is full" }, Fail, "does not see this node's state: etcd is full"},
+		{func(c *Cluster) { c.Reached, c.Denied, c.NotReported = false, now, "revoked" }, Fail, "etcd refuses it since 2026-01-02 03:04:05, and what runs goes on: revoked"},
 		{func(c *Cluster) { c.StateProblems = []string{"/x/last-good is corrupt"} }, Fail, "/x/last-good is corrupt"},
 		{func(c *Cluster) { c.Maintain = "safe" }, Warn, "in maintenance (safe)"},
 		{func(c *Cluster) { c.Expires = now.Add(31 * 24 * time.Hour) }, OK, "revision 5 runs"},

@@ -56,6 +56,17 @@ func (f *Fleet) call(ctx context.Context, what string, do func(context.Context) 
 	})
 }
 
+// denied says why etcd may have answered that a certificate may not do something: who may read the cluster is no writer, and who may not is
+// nobody here.
+func (f *Fleet) denied(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if _, err := f.etcd.Get(ctx, f.keys.Current(), clientv3.WithCountOnly()); errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return fmt.Errorf("etcd refuses this certificate: it was revoked, or no cluster here is called %s (name in [cluster]): see 'culvert cluster list'", f.name)
+	}
+	return plain(rpctypes.ErrPermissionDenied)
+}
+
 // firstTry bounds the first attempt of what may be asked twice. What a leader of etcd was asked in its last moments is never answered, and
 // another leader is there after a second or two.
 const firstTry = 2 * time.Second
@@ -104,6 +115,8 @@ func (f *Fleet) told(ctx context.Context, what string, do func(context.Context) 
 		return ctx.Err()
 	case shut != nil && etcd.Unanswered(err):
 		return fmt.Errorf("%s, cluster %s: %w; nodes go on with what they run", what, f.name, shut)
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		err = f.denied(ctx)
 	}
 	return fmt.Errorf("%s in etcd, cluster %s: %w", what, f.name, plain(err))
 }

@@ -229,7 +229,7 @@ func (f *fleetWalk) revoked() {
 	})
 	eventually(f.t, "lb3 says that it is not seen", func() bool {
 		out, err := f.l.Run(f.t.Context(), "lb3", f.l.Culvert, "status")
-		return err == nil && (strings.Contains(string(out), "NOT REPORTED") || strings.Contains(string(out), "etcd NOT REACHED"))
+		return err == nil && strings.Contains(string(out), "etcd REFUSES this node")
 	})
 	if n, err := f.l.NextHops("router", lbVIP4); err != nil || n != fleetBalancers {
 		f.t.Errorf("%d balancers announce the VIP, %v: a node goes on when its certificate was revoked", n, err)

@@ -26,6 +26,7 @@ var (
 	clusterUrgent   = clusterDesc("urgent", "Urgent changes in force")
 	clusterFailed   = clusterDesc("urgent_failed", "Urgent changes that could not be carried out")
 	clusterTwin     = clusterDesc("name_taken", "1 if another node has this node's name, 0 otherwise")
+	clusterDenied   = clusterDesc("denied", "1 if etcd refuses this node's certificate, 0 otherwise")
 	clusterMaintain = clusterDesc("maintenance", "1 in maintenance, 0 otherwise")
 	clusterState    = clusterDesc("state_problems", "Problems of the state directory: last good documents that are corrupt or cannot be written")
 	clusterSessions = clusterDesc("sessions_total", "How often the node began to follow etcd")
@@ -41,7 +42,7 @@ func (c *clusterMetrics) set(m *member) { c.member.Store(m) }
 // Describe implements prometheus.Collector.
 func (c *clusterMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		clusterInfo, clusterReached, clusterSince, clusterRevision, clusterBehind, clusterRefused, clusterUrgent, clusterFailed, clusterTwin,
+		clusterInfo, clusterReached, clusterSince, clusterRevision, clusterBehind, clusterRefused, clusterUrgent, clusterFailed, clusterTwin, clusterDenied,
 		clusterMaintain, clusterState, clusterSessions, clusterWrites, clusterExpiry,
 	} {
 		ch <- d
@@ -72,6 +73,7 @@ func (c *clusterMetrics) Collect(ch chan<- prometheus.Metric) {
 		{clusterUrgent, float64(len(v.Urgent))},
 		{clusterFailed, float64(len(v.UrgentFailed))},
 		{clusterTwin, float64(stats.OneIf(v.Twin != ""))},
+		{clusterDenied, float64(stats.OneIf(!v.Denied.IsZero()))},
 		{clusterMaintain, float64(stats.OneIf(v.Maintain != ""))},
 		{clusterState, float64(problems)},
 	} {

@@ -3,7 +3,9 @@
 package agent_test
 
 import (
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -12,9 +14,11 @@ import (
 
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/access"
+	"culvert/internal/cluster/agent"
 	"culvert/internal/cluster/clusterbed"
 	"culvert/internal/cluster/etcd"
 	"culvert/internal/config"
+	"culvert/internal/testbed"
 )
 
 // TestOwnCertificate has a node with a certificate of its own in an etcd that asks for them. It gets all that it follows, and reports.
@@ -47,7 +51,8 @@ func TestOwnCertificate(t *testing.T) {
 	own := login(issue("n1", user.String()))
 
 	b := &bed{TB: t, Client: root, keys: keys}
-	n := b.start("n1", func() (*clientv3.Client, error) { return own, nil })
+	var log testbed.Output
+	n := b.start("n1", func() (*clientv3.Client, error) { return own, nil }, func(o *agent.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	b.write(1, map[string]string{"all": "a = 1\n"})
 	b.put(keys.Urgent("00000001"), urgent("00000001", "filter add", all))
 	b.put(keys.Maintain("n1"), cluster.Maintain{})
@@ -62,11 +67,26 @@ func TestOwnCertificate(t *testing.T) {
 	})
 	_, err = access.Revoke(t.Context(), root, user)
 	must(t, err)
-	n.SetProblems("something to report")
-	b.eventually("the node says so", func() bool { v := n.View(); return v.ReportProblem != "" || !v.Reached && v.Problem != "" })
+	// Its state does not change, and its watches go on.
+	b.eventually("the node says so", func() bool {
+		v := n.View()
+		return !v.Denied.IsZero() && strings.Contains(v.ReportProblem, "was revoked")
+	})
+	since := n.View().Denied
+	server.Member(0).Kill()
+	server.Member(0).Start()
+	b.eventually("it goes on saying so", func() bool {
+		v := n.View()
+		return !v.Reached && strings.HasPrefix(v.Problem, "etcd refuses this node: ")
+	})
+	if !n.View().Denied.Equal(since) || strings.Count(log.String(), "etcd refuses this node") != 1 {
+		t.Errorf("it is refused since %v, not %v:\n%s", n.View().Denied, since, &log)
+	}
 	if n.Revision() != 1 || n.Since("00000001").IsZero() {
 		t.Errorf("what ran does not go on: %+v", n.View())
 	}
+	must(t, access.Allow(t.Context(), root, keys, user)) // as nobody does: enrolling makes another certificate
+	b.eventually("it is let in again", func() bool { v := n.View(); return v.Denied.IsZero() && v.Reached && v.ReportProblem == "" })
 }
 
 func must(t *testing.T, err error) {

@@ -143,9 +143,11 @@ type is struct {
 	unread string
 	// twin names the host of another process of this node's name, reportProblem says why the state is not written.
 	twin, reportProblem string
-	keepProblem         string
-	overProblem         string // why KeepOver has failed
-	sessions, writes    uint64
+	// denied is since when etcd refuses the node's certificate, the zero time if it does not. reportProblem says why.
+	denied           time.Time
+	keepProblem      string
+	overProblem      string // why KeepOver has failed
+	sessions, writes uint64
 }
 
 // New returns an agent that does nothing yet.

@@ -112,6 +112,9 @@ func (a *Agent) written(err error) error {
 	case err == nil:
 	case errors.As(err, &twin):
 		host = twin.host
+	case denies(err):
+		a.denied()
+		return nil
 	case refusing(err):
 		text = etcd.Reason(err)
 	default:
@@ -119,7 +122,7 @@ func (a *Agent) written(err error) error {
 	}
 	a.mu.Lock()
 	changed := a.is.twin != host || a.is.reportProblem != text
-	alone := a.is.twin != "" && host == ""
+	alone, back := a.is.twin != "" && host == "", !a.is.denied.IsZero() && err == nil
 	a.mu.Unlock()
 	if !changed {
 		return nil
@@ -130,8 +133,10 @@ func (a *Agent) written(err error) error {
 			"node", a.Node, "host", host)
 	case text != "":
 		a.Log.Error("the node's state cannot be written", "err", text)
+	case back:
+		a.Log.Info("etcd takes this node's certificate again", "cluster", a.Cluster, "node", a.Node)
 	}
-	a.update(func(i *is) { i.twin, i.reportProblem = host, text })
+	a.update(func(i *is) { i.twin, i.reportProblem, i.denied = host, text, time.Time{} })
 	if alone {
 		a.revisions.wake()
 	}
@@ -140,11 +145,8 @@ func (a *Agent) written(err error) error {
 
 // refusing tells whether etcd answers, and refuses to write.
 func refusing(err error) bool {
-	var e rpctypes.EtcdError
-	if !errors.As(err, &e) {
-		e, _ = rpctypes.Error(err).(rpctypes.EtcdError)
-	}
-	return errors.Is(e, rpctypes.ErrNoSpace) || errors.Is(e, rpctypes.ErrPermissionDenied) || errors.Is(e, rpctypes.ErrTooManyRequests)
+	e := etcdError(err)
+	return errors.Is(e, rpctypes.ErrNoSpace) || errors.Is(e, rpctypes.ErrTooManyRequests)
 }
 
 // stateWriter writes the states of a session.
@@ -169,7 +171,13 @@ func (w *stateWriter) write(ctx context.Context, changed bool) error {
 	weight := weightOf(s)
 	same := string(text) == w.last || changed && weight == w.weight && w.mod != 0
 	if same && !w.failed {
-		return nil
+		if changed {
+			return nil
+		}
+		if stands, err := w.stands(ctx); stands || err != nil {
+			w.failed = err != nil
+			return err
+		}
 	}
 	if err := w.put(ctx, text); err != nil {
 		w.failed = true // nothing but a write tells that the next one is not refused

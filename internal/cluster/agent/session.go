@@ -84,7 +84,10 @@ func (a *Agent) lost(err error) {
 		return
 	}
 	why := etcd.Reason(err)
-	told := false
+	told, denied := false, denies(err)
+	if denied {
+		why = "etcd refuses this node: " + a.denied()
+	}
 	a.update(func(i *is) {
 		if i.reached {
 			i.reached, i.since, i.told = false, time.Now(), nil
@@ -92,7 +95,7 @@ func (a *Agent) lost(err error) {
 		i.problem = why
 		told = i.tell(why)
 	})
-	if told {
+	if told && !denied {
 		a.Log.Warn("etcd cannot be reached: what runs goes on", "cluster", a.Cluster, "err", why)
 	}
 	a.urgents.wake() // they may end by the clock from now on

@@ -55,8 +55,9 @@ type Cluster struct {
 	Maintain string `json:"maintain,omitempty"`
 	// Twin is the host of another node of this name.
 	Twin string `json:"twin,omitempty"`
-	// NotReported says why the cluster does not get the node's state.
-	NotReported string `json:"not_reported,omitempty"`
+	// NotReported says why the cluster does not get the node's state. Denied is since when, if that is because etcd refuses its certificate.
+	NotReported string    `json:"not_reported,omitempty"`
+	Denied      time.Time `json:"denied,omitzero"`
 	// StateDir is the directory of the last good documents, and StateProblems say what of it cannot be used.
 	StateDir      string   `json:"state_dir"`
 	StateProblems []string `json:"state_problems,omitempty"`

@@ -22,7 +22,10 @@ func clusterLines(c *inforce.Cluster, now time.Time) (lines []string) {
 		runs = "the node's own file alone"
 	}
 	reached := "etcd reached, for " + since
-	if !c.Reached {
+	switch {
+	case !c.Denied.IsZero():
+		reached = fmt.Sprintf("etcd REFUSES this node, for %s: what runs goes on, and nobody sees its state: %s", text.Ago(now.Sub(c.Denied)), c.NotReported)
+	case !c.Reached:
 		reached = fmt.Sprintf("etcd NOT REACHED, for %s: what runs goes on (%s)", since, c.Problem)
 	}
 	add("%s as %s  %s  %s", c.Name, c.Node, runs, reached)
@@ -51,7 +54,7 @@ func clusterLines(c *inforce.Cluster, now time.Time) (lines []string) {
 	if c.Twin != "" {
 		add("NAME TAKEN: a node on host %s has the name %s too: this one follows no revisions", c.Twin, c.Node)
 	}
-	if c.NotReported != "" {
+	if c.NotReported != "" && c.Denied.IsZero() {
 		add("NOT REPORTED: the cluster does not see this node's state: %s", c.NotReported)
 	}
 	for _, problem := range c.StateProblems {

@@ -31,6 +31,7 @@ func TestClusterLines(t *testing.T) {
 		{func(c *inforce.Cluster) { c.Maintain = cluster.MaintainWithdrawing }, []string{"", "MAINTENANCE: addresses are withdrawn"}},
 		{func(c *inforce.Cluster) { c.Twin = "other" }, []string{"", "NAME TAKEN: a node on host other"}},
 		{func(c *inforce.Cluster) { c.NotReported = "full" }, []string{"", "NOT REPORTED: the cluster does not see this node's state: full"}},
+		{func(c *inforce.Cluster) { c.Denied, c.NotReported = now.Add(-time.Minute), "revoked" }, []string{"etcd REFUSES this node, for 1m00s: what runs goes on, and nobody sees its state: revoked"}},
 		{func(c *inforce.Cluster) { c.StateProblems = []string{"corrupt"} }, []string{"", "STATE DIRECTORY: corrupt"}},
 	} {
 		is := good
