@@ -43,23 +43,24 @@ func (f *Fleet) Apply(ctx context.Context, a Apply, say Teller) (err error) {
 		return err
 	}
 	defer l.Close()
-	current, err := f.idle(ctx)
+	current, err := f.idle(ctx, say)
 	if err != nil {
 		return err
 	}
-	docs, err := f.Documents(ctx, current.Revision)
+	docs, former, bad, err := f.intact(ctx, current.Revision)
 	if err != nil {
+		return err
+	}
+	for _, c := range a.Changes {
+		delete(bad, c.Scope.String())
+	}
+	maps.DeleteFunc(bad, func(scope, _ string) bool { _, ok := docs[scope]; return !ok }) // what was added is not in the next one
+	if err := badError(current.Revision, bad); err != nil {
 		return err
 	}
 	states, err := f.States(ctx)
 	if err != nil {
 		return err
-	}
-	var former cluster.Revision
-	if current.Revision > 0 {
-		if former, err = f.Revision(ctx, current.Revision); err != nil {
-			return err
-		}
 	}
 	asWritten := maps.Clone(docs)
 	if _, err := change(asWritten, a.Changes, nil); err != nil {
@@ -111,8 +112,8 @@ func (f *Fleet) Apply(ctx context.Context, a Apply, say Teller) (err error) {
 }
 
 // idle returns what nodes are to run, or an error if a rollout has stopped half-way.
-func (f *Fleet) idle(ctx context.Context) (cluster.Current, error) {
-	current, err := f.Current(ctx)
+func (f *Fleet) idle(ctx context.Context, say Teller) (cluster.Current, error) {
+	current, _, err := f.stands(ctx, true, say)
 	if err != nil {
 		return current, err
 	}
@@ -254,7 +255,7 @@ func (f *Fleet) Rollback(ctx context.Context, to int64, steps Steps, say Teller)
 		return err
 	}
 	defer l.Close()
-	c, err := f.Current(ctx)
+	c, damaged, err := f.stands(ctx, to == Before, say)
 	if err != nil {
 		return err
 	}
@@ -264,22 +265,22 @@ func (f *Fleet) Rollback(ctx context.Context, to int64, steps Steps, say Teller)
 		}
 		return f.halfWay(ctx, l, c, say)
 	}
-	if to == Before {
-		if c.Revision == 0 {
-			return errors.New("no revision runs: there is none before")
-		}
-		r, err := f.Revision(ctx, c.Revision)
-		if err != nil {
+	var was cluster.Revision
+	if c.Revision > 0 {
+		// The sums in its record say what it had, whatever its documents are like by now.
+		if was, err = f.Revision(ctx, c.Revision); err != nil && (to == Before || !isDamaged(err)) {
 			return err
 		}
-		to = r.Before
 	}
-	if to == c.Revision {
+	unknown := err != nil
+	switch {
+	case to == Before && c.Revision == 0:
+		return errors.New("no revision runs: there is none before")
+	case to == Before:
+		to = was.Before
+	}
+	if to == c.Revision && !damaged {
 		return fmt.Errorf("revision %d runs already", to)
-	}
-	was, err := f.Documents(ctx, c.Revision)
-	if err != nil {
-		return err
 	}
 	docs, err := f.Documents(ctx, to)
 	if err != nil {
@@ -289,8 +290,12 @@ func (f *Fleet) Rollback(ctx context.Context, to int64, steps Steps, say Teller)
 	if err != nil {
 		return err
 	}
+	scopes := differing(was.Documents, docs.sums())
+	if unknown {
+		scopes = []string{cluster.ScopeAll}
+	}
 	say.Line("from revision %d to revision %d", c.Revision, to)
-	err = l.start(ctx, c.Revision, to, differing(was, docs), states, steps, say)
+	err = l.start(ctx, c.Revision, to, scopes, states, steps, say)
 	f.audit(ctx, "rollback", fmt.Sprintf("revision %d", to), err)
 	return err
 }

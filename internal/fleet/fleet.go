@@ -184,13 +184,6 @@ func (f *Fleet) put(ctx context.Context, key string, value any, options ...clien
 	})
 }
 
-func decode(text []byte, to any) error {
-	if err := json.Unmarshal(text, to); err != nil {
-		return fmt.Errorf("no record of culvert's (%w): see 'culvert fleet history', and write this key by culvert alone", err)
-	}
-	return nil
-}
-
 // audit notes what was done. An error of it is no error of what was done.
 func (f *Fleet) audit(ctx context.Context, did, on string, outcome error) {
 	a := cluster.Audit{At: time.Now().UTC(), By: f.by, Did: did, On: on, Outcome: "done"}

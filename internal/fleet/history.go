@@ -22,28 +22,43 @@ type History struct {
 	Revisions []cluster.Revision `json:"revisions"`
 	// Audit has who did what, the oldest first. It is read only if it is asked for.
 	Audit []cluster.Audit `json:"audit,omitempty"`
+	// Damaged says in a line each which keys are not as culvert has written them.
+	Damaged []string `json:"damaged,omitempty"`
 }
 
 // History returns the revisions, and with audit who did what.
 func (f *Fleet) History(ctx context.Context, audit bool) (*History, error) {
 	h := &History{Revisions: []cluster.Revision{}}
 	var err error
-	if h.Current, err = f.Current(ctx); err != nil {
+	if h.Current, err = f.Current(ctx); isDamaged(err) {
+		h.Damaged = append(h.Damaged, damagedCurrent)
+	} else if err != nil {
 		return nil, err
 	}
-	revisions, err := f.Revisions(ctx)
+	revisions, damaged, err := f.revisions(ctx)
 	if err != nil {
 		return nil, err
 	}
+	h.Damaged = append(h.Damaged, damaged...)
 	h.Revisions = append(h.Revisions, revisions...)
+	for _, r := range revisions {
+		lines, err := f.damagedRevision(ctx, r.Number)
+		if err != nil {
+			return nil, err
+		}
+		h.Damaged = append(h.Damaged, lines...)
+	}
 	if !audit {
 		return h, nil
 	}
-	return h, f.list(ctx, f.keys.Audits(), func(_ string, value []byte) error {
+	return h, f.list(ctx, f.keys.Audits(), func(rest string, value []byte) error {
 		var a cluster.Audit
-		err := decode(value, &a)
+		if err := decode(value, &a); err != nil {
+			h.Damaged = append(h.Damaged, fmt.Sprintf("the key audit/%s is %v", rest, err))
+			return nil
+		}
 		h.Audit = append(h.Audit, a)
-		return err
+		return nil
 	})
 }
 
@@ -68,6 +83,12 @@ func (h *History) Lines() []string {
 	lines := t.Lines()
 	if len(h.Revisions) == 0 {
 		lines = []string{"no revision so far: nodes run their own files; 'culvert fleet apply FILE' makes one"}
+	}
+	if len(h.Damaged) > 0 {
+		lines = append(lines, "", "damaged ('culvert fleet rollback REV' brings a revision that is whole, 'etcdctl del' takes a key away):")
+		for _, d := range h.Damaged {
+			lines = append(lines, "  "+d)
+		}
 	}
 	if len(h.Audit) == 0 {
 		return lines
@@ -126,21 +147,18 @@ func (f *Fleet) DiffChanges(ctx context.Context, changes []Change) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	docs, err := f.Documents(ctx, current.Revision)
+	docs, record, bad, err := f.intact(ctx, current.Revision)
 	if err != nil {
 		return nil, err
-	}
-	var record cluster.Revision
-	if current.Revision > 0 {
-		if record, err = f.Revision(ctx, current.Revision); err != nil {
-			return nil, err
-		}
 	}
 	b, err := f.bind(ctx, changes, record.Sets)
 	if err != nil {
 		return nil, err
 	}
 	before := maps.Clone(docs)
+	for scope := range bad {
+		before[scope] = "" // what it was, nobody knows
+	}
 	scopes, err := change(docs, changes, b.docs)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -29,51 +30,59 @@ const mostDocument = 1 << 20
 // Current returns what nodes are to run.
 func (f *Fleet) Current(ctx context.Context) (c cluster.Current, err error) {
 	_, err = f.get(ctx, f.keys.Current(), &c)
+	if err == nil && c.Revision < 0 {
+		err = fmt.Errorf("reading %s in etcd, cluster %s: %w", f.keys.Current(), f.name, &damagedError{fmt.Sprintf("revision %d", c.Revision)})
+	}
+	if isDamaged(err) {
+		return cluster.Current{}, fmt.Errorf("%w: nodes go on with what they run, and 'culvert fleet rollback REV' or 'culvert fleet apply' writes it anew", err)
+	}
 	return c, err
 }
 
 // Revisions returns all revisions that are whole, the oldest first.
-func (f *Fleet) Revisions(ctx context.Context) (all []cluster.Revision, err error) {
-	err = f.list(ctx, f.keys.Revisions(), func(_ string, value []byte) error {
-		var r cluster.Revision
-		err := decode(value, &r)
-		all = append(all, r)
-		return err
-	})
+func (f *Fleet) Revisions(ctx context.Context) ([]cluster.Revision, error) {
+	all, _, err := f.revisions(ctx)
 	return all, err
 }
 
 // Revision returns a revision.
 func (f *Fleet) Revision(ctx context.Context, n int64) (r cluster.Revision, err error) {
 	changed, err := f.get(ctx, f.keys.Revision(n), &r)
-	if err == nil && changed == 0 {
+	switch {
+	case err == nil && changed == 0:
 		err = fmt.Errorf("there is no revision %d: see 'culvert fleet history'", n)
+	case err == nil && r.Number != n:
+		err = fmt.Errorf("reading %s in etcd, cluster %s: %w", f.keys.Revision(n), f.name, &damagedError{fmt.Sprintf("its number is %d", r.Number)})
+	}
+	if isDamaged(err) {
+		return cluster.Revision{}, fmt.Errorf("%w: 'culvert fleet rollback REV' brings another one", err)
 	}
 	return r, err
 }
 
 // Documents returns the documents of a revision, none for 0. It refuses those that are not the ones that the revision was written with.
 func (f *Fleet) Documents(ctx context.Context, n int64) (Documents, error) {
-	docs := make(Documents)
-	if n == 0 {
-		return docs, nil
+	if n != 0 {
+		if _, err := f.Revision(ctx, n); err != nil {
+			return nil, err
+		}
 	}
-	r, err := f.Revision(ctx, n)
+	docs, _, bad, err := f.intact(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	err = f.list(ctx, f.keys.Documents(n), func(scope string, value []byte) error {
-		docs[scope] = string(value)
+	return docs, badError(n, bad)
+}
+
+// badError says which documents of a revision are damaged, nil if none is.
+func badError(n int64, bad map[string]string) error {
+	if len(bad) == 0 {
 		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	if !maps.Equal(docs.sums(), r.Documents) {
-		return nil, fmt.Errorf("revision %d has other documents than it was written with: somebody wrote keys by hand; "+
-			"'culvert fleet rollback' to a revision before", n)
-	}
-	return docs, nil
+	first := slices.MinFunc(slices.Collect(maps.Keys(bad)), compareScopes)
+	scopes := slices.SortedFunc(maps.Keys(bad), compareScopes)
+	return fmt.Errorf("revision %d is not as it was written: %s; 'culvert fleet rollback REV' brings another one, 'culvert fleet apply %s=FILE' a new one", n, bad[first],
+		strings.Join(scopes, "=FILE "))
 }
 
 func (d Documents) sums() map[string]string {
@@ -121,7 +130,7 @@ func newID() string {
 // writeRevision writes documents as a new revision. Nobody runs it yet.
 func (l *lock) writeRevision(ctx context.Context, before int64, docs Documents, sets map[string]string, comment string) (cluster.Revision, error) {
 	f := l.fleet
-	n, err := f.nextRevision(ctx)
+	n, err := f.nextRevision(ctx, before)
 	if err != nil {
 		return cluster.Revision{}, err
 	}
@@ -145,26 +154,21 @@ func (l *lock) writeRevision(ctx context.Context, before int64, docs Documents, 
 	return r, l.write(ctx, fmt.Sprintf("writing revision %d", n), clientv3.OpPut(f.keys.Revision(n), string(text)))
 }
 
-// nextRevision returns the number behind that of the newest revision. One that was run once and is gone does not come back with
-// another content.
-func (f *Fleet) nextRevision(ctx context.Context) (int64, error) {
-	current, err := f.Current(ctx)
-	if err != nil {
-		return 0, err
-	}
-	n := current.Revision
-	if current.Rollout != nil {
-		n = max(n, current.Rollout.To)
-	}
-	err = f.callAgain(ctx, "looking for the newest revision", func(ctx context.Context) error {
-		r, err := f.etcd.Get(ctx, f.keys.Revisions(), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-			clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1))
-		if err != nil || len(r.Kvs) == 0 {
+// nextRevision returns the number behind that of the newest revision, and behind that of the one that runs. One that was run once and is gone does
+// not come back with another content. Keys by hand do not count.
+func (f *Fleet) nextRevision(ctx context.Context, runs int64) (int64, error) {
+	n := runs
+	err := f.callAgain(ctx, "looking for the newest revision", func(ctx context.Context) error {
+		r, err := f.etcd.Get(ctx, f.keys.Revisions(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil {
 			return err
 		}
-		last, err := strconv.ParseInt(string(r.Kvs[0].Key[len(f.keys.Revisions()):]), 10, 64)
-		n = max(n, last)
-		return err
+		for _, kv := range r.Kvs {
+			if last, ok := f.numberOf(string(kv.Key[len(f.keys.Revisions()):])); ok {
+				n = max(n, last)
+			}
+		}
+		return nil
 	})
 	return n + 1, err
 }

@@ -26,6 +26,8 @@ type Status struct {
 
 	own   map[string]bool         // the nodes with a document of their own
 	twins map[string]cluster.Twin // other processes of nodes' names
+	// lost tells that what nodes are to run is not known, since the key current is damaged.
+	lost bool
 }
 
 // Status looks at all nodes.
@@ -41,7 +43,12 @@ func (f *Fleet) Status(ctx context.Context) (*Status, error) {
 func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
 	s := &Status{Cluster: f.name, Nodes: []cluster.State{}, Differs: []string{}}
 	var err error
-	if s.Current, err = f.Current(ctx); err != nil {
+	if s.Current, err = f.Current(ctx); isDamaged(err) {
+		s.lost, s.Differs = true, append(s.Differs, damagedCurrent)
+	} else if err != nil {
+		return nil, err
+	}
+	if err := f.addDamaged(ctx, s); err != nil {
 		return nil, err
 	}
 	if s.Urgents, err = f.urgents(ctx, states); err != nil {
@@ -61,15 +68,34 @@ func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
 	return s, nil
 }
 
+// addDamaged adds what of the revisions that nodes are to run is not as it was written.
+func (f *Fleet) addDamaged(ctx context.Context, s *Status) error {
+	for _, n := range runs(s.Current) {
+		lines, err := f.damagedRevision(ctx, n)
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			s.Differs = append(s.Differs, fmt.Sprintf("revision %d is damaged, and nodes that do not run it yet refuse it: %s", n, l))
+		}
+	}
+	return nil
+}
+
+// runs returns the revisions that nodes are to run.
+func runs(c cluster.Current) []int64 {
+	if c.Rollout != nil {
+		return []int64{c.Revision, c.Rollout.To}
+	}
+	return []int64{c.Revision}
+}
+
 // owning returns the nodes that have a document of their own, in a revision that nodes are to run.
 func (f *Fleet) owning(ctx context.Context, c cluster.Current) (map[string]bool, error) {
-	numbers, own := []int64{c.Revision}, make(map[string]bool)
-	if c.Rollout != nil {
-		numbers = append(numbers, c.Rollout.To)
-	}
-	for _, n := range numbers {
+	own := make(map[string]bool)
+	for _, n := range runs(c) {
 		var r cluster.Revision
-		if _, err := f.get(ctx, f.keys.Revision(n), &r); err != nil {
+		if _, err := f.get(ctx, f.keys.Revision(n), &r); err != nil && !isDamaged(err) {
 			return nil, err
 		}
 		for text := range r.Documents {
@@ -96,6 +122,7 @@ func (s *Status) differs() (lines []string) {
 			add("%s is on host %s, and another process on host %s has the name %[1]s too, and follows no revisions: give it another name", n.Node, orDash(n.Host), orDash(twin.Host))
 		}
 		switch {
+		case s.lost:
 		case n.Refused != "":
 			add("%s runs revision %d and refuses %d: %s", n.Node, n.Revision, n.Wanted, n.Refused)
 		case n.Revision != want:
@@ -207,7 +234,9 @@ func (s *Status) unequalBackends() (lines []string) {
 // Lines returns it for people.
 func (s *Status) Lines() []string {
 	head := fmt.Sprintf("cluster %s: %s, revision %d", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"), s.Current.Revision)
-	if s.Current.Revision == 0 {
+	if s.lost {
+		head = fmt.Sprintf("cluster %s: %s, and nobody knows which revision they are to run", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"))
+	} else if s.Current.Revision == 0 {
 		head = fmt.Sprintf("cluster %s: %s, no revision: they run their own files", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"))
 	}
 	if len(s.Urgents) > 0 {

@@ -40,6 +40,10 @@ type Reach struct {
 	Away    []string          `json:"away,omitempty"`
 	// Seconds is how long it took.
 	Seconds float64 `json:"seconds"`
+	// Undone tells that the change was taken back: Done are the nodes that do not have it any more.
+	Undone bool `json:"undone,omitempty"`
+	// none tells that it was no change, but a key by hand.
+	none bool
 }
 
 // Err returns an error if a node that is there has not got it.
@@ -47,6 +51,9 @@ func (r *Reach) Err() error {
 	var texts []string
 	if len(r.Failed) > 0 {
 		texts = append(texts, fmt.Sprintf("%s could not carry it out", some(slices.Sorted(maps.Keys(r.Failed)))))
+	}
+	if r.Undone && len(r.Missing) > 0 {
+		return fmt.Errorf("%s: %s did not answer within %s; it is over there once they can", r.ID, some(r.Missing), UrgentWait)
 	}
 	if len(r.Missing) > 0 {
 		texts = append(texts, fmt.Sprintf("%s did not answer within %s and will have it once they can", some(r.Missing), UrgentWait))
@@ -63,7 +70,14 @@ func (r *Reach) Err() error {
 
 // Lines returns it for people.
 func (r *Reach) Lines() []string {
-	lines := []string{fmt.Sprintf("%s: in force on %d of %d nodes after %.1f s", r.ID, len(r.Done), len(r.Nodes), r.Seconds)}
+	is, will := "in force", "they have it once they are back"
+	if r.Undone {
+		is, will = "taken back", "it is over there once they are back"
+	}
+	lines := []string{fmt.Sprintf("%s: %s on %d of %s after %.1f s", r.ID, is, len(r.Done), text.Count(uint64(len(r.Nodes)), "node"), r.Seconds)}
+	if r.none {
+		return []string{r.ID + ": taken away; it was no urgent change, and no node carried it out"}
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Failed)) {
 		lines = append(lines, fmt.Sprintf("  %s: %s", name, r.Failed[name]))
 	}
@@ -71,7 +85,7 @@ func (r *Reach) Lines() []string {
 		lines = append(lines, fmt.Sprintf("  %s: no answer", name))
 	}
 	if len(r.Away) > 0 {
-		lines = append(lines, "  not there: "+some(r.Away)+" (they have it once they are back)")
+		lines = append(lines, "  not there: "+some(r.Away)+" ("+will+")")
 	}
 	return lines
 }
@@ -236,10 +250,11 @@ func (f *Fleet) urgents(ctx context.Context, states States) (all []UrgentLeft, e
 		all = nil
 		for _, kv := range r.Kvs {
 			var u UrgentLeft
-			if err := decode(kv.Value, &u.Urgent); err != nil { // by hand: the others are listed all the same
-				u.Urgent = cluster.Urgent{Words: "no record of culvert's, which no node carries out"}
+			id := string(kv.Key[len(f.keys.Urgents()):])
+			if decode(kv.Value, &u.Urgent) != nil || !isUrgent(id, u.Urgent) { // by hand: the others are listed all the same
+				u.Urgent = cluster.Urgent{Words: noUrgent}
 			}
-			u.ID = string(kv.Key[len(f.keys.Urgents()):])
+			u.ID = id
 			if kv.Lease != 0 {
 				ttl, err := f.etcd.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
 				if err != nil {
@@ -255,6 +270,12 @@ func (f *Fleet) urgents(ctx context.Context, states States) (all []UrgentLeft, e
 	slices.SortFunc(all, func(a, b UrgentLeft) int { return cluster.CompareIDs(a.ID, b.ID) })
 	return all, err
 }
+
+// isUrgent tells whether a key is an urgent change, as nodes tell.
+func isUrgent(id string, u cluster.Urgent) bool { return cluster.CheckID(id) == nil && u.Words != "" }
+
+// noUrgent are the words of a key that is no urgent change.
+const noUrgent = "no record of culvert's, written by hand: no node carries it out, and 'culvert fleet undo' takes it away"
 
 // UrgentLeft is an urgent change with the seconds that it has left, 0 without an end and when its time is over.
 type UrgentLeft struct {
@@ -304,6 +325,10 @@ func UrgentLines(all []UrgentLeft) []string {
 	var t text.Table
 	t.Add("ID", "FOR", "LEFT", "WHEN", "BY", "CHANGE")
 	for _, u := range all {
+		if u.Words == noUrgent {
+			t.Add(u.ID, "-", u.left(), "-", "-", noUrgent)
+			continue
+		}
 		t.Add(u.ID, u.Scope.String(), u.left(), when(u.At), u.By, u.Words+" "+string(u.Request))
 	}
 	return t.Lines()
@@ -324,18 +349,25 @@ func UrgentVerbs() []string {
 // RuleName returns a name for an urgent rule without one. It is the same on all nodes.
 func RuleName() string { return "urgent-" + newID() }
 
-// Undo takes an urgent change back and waits until no node has it any more.
+// Undo takes an urgent change back and waits until no node has it any more. A key that is no urgent change, written by hand, is taken away too.
 func (f *Fleet) Undo(ctx context.Context, id string) (*Reach, error) {
+	ids := []string{id}
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil {
-		id = fmt.Sprintf("%08d", n)
+		ids = []string{fmt.Sprintf("%08d", n), id}
 	}
 	var u cluster.Urgent
-	changed, err := f.get(ctx, f.keys.Urgent(id), &u)
-	if err != nil && changed == 0 {
-		return nil, err
+	var changed int64
+	for _, id = range ids {
+		var err error
+		if changed, err = f.get(ctx, f.keys.Urgent(id), &u); err != nil && changed == 0 {
+			return nil, err
+		}
+		if changed != 0 {
+			break
+		}
 	}
 	if changed == 0 {
-		return nil, fmt.Errorf("there is no urgent change %s: see 'culvert fleet urgent'", id)
+		return nil, fmt.Errorf("there is no urgent change %s: see 'culvert fleet urgent'", ids[0])
 	}
 	nodes, _, stop, err := f.following(ctx)
 	if err != nil {
@@ -352,6 +384,7 @@ func (f *Fleet) Undo(ctx context.Context, id string) (*Reach, error) {
 	r := f.reach(ctx, nodes, id, u.Scope, begun, func(s cluster.State) (bool, string) {
 		return !slices.Contains(s.Urgent, id), ""
 	})
+	r.Undone, r.none = true, !isUrgent(id, u)
 	f.audit(ctx, "undo", id+": "+u.Words, nil)
 	return r, nil
 }

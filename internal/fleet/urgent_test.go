@@ -40,7 +40,7 @@ func TestUrgent(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Left != 0 || all[1].Left < 50 || all[1].Left > 60 || all[1].By != "me@here" || all[1].Words != "filter add" {
 		t.Errorf("%+v, error %v", all, err)
 	}
-	if r, err = b.Undo(t.Context(), strings.TrimLeft(second.ID, "0")); err != nil || len(r.Missing) > 0 {
+	if r, err = b.Undo(t.Context(), strings.TrimLeft(second.ID, "0")); err != nil || len(r.Missing) > 0 || !strings.Contains(r.Lines()[0], ": taken back on 3 of 3 nodes") {
 		t.Errorf("reached %+v, error %v", r, err)
 	}
 	done, err := b.UndoSame(t.Context(), rule("one"), cluster.Scope{Kind: cluster.ScopeRole, Name: "lb"})
@@ -166,8 +166,19 @@ func TestUrgentByHand(t *testing.T) {
 	if err != nil || len(all) != 3 || all[1].ID != "99999999" || all[2].ID != "100000000" {
 		t.Errorf("%+v, error %v", all, err)
 	}
+	if text := strings.Join(UrgentLines(all), "\n"); strings.Contains(text, "0001-01-01") || strings.Count(text, "no record of culvert's") != 3 {
+		t.Errorf("listed as\n%s", text)
+	}
 	if _, err := b.Status(t.Context()); err != nil {
 		t.Error(err)
+	}
+	for _, id := range []string{"100000000", "99999999", "by hand"} {
+		if r, err := b.Undo(t.Context(), id); err != nil || !strings.Contains(strings.Join(r.Lines(), "\n"), id+": taken away") {
+			t.Errorf("%+v, error %v", r, err)
+		}
+	}
+	if all, err := b.Urgents(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("%+v, error %v", all, err)
 	}
 }
 

@@ -5,7 +5,7 @@ package fleetcmd
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -185,16 +185,15 @@ func newUndoCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "undo ID...",
 		Short: "take urgent changes back",
-		Long: `Take urgent changes back: what was there before comes back on all nodes.
+		Long: `Take urgent changes back: what was there before comes back on all nodes. A key that
+somebody has written by hand, which is no urgent change, is taken away.
 
 With -j, an object for each: id, nodes, done, missing, away and seconds.`,
 		Example: "  culvert fleet undo 4711",
 		Args:    cli.UsageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, id := range args {
-				if strings.Trim(id, "0123456789") != "" {
-					return usage.Error(fmt.Errorf("%q is no ID of an urgent change: see 'culvert fleet urgent'", id))
-				}
+			if slices.Contains(args, "") {
+				return usage.Errorf("no ID of an urgent change: see 'culvert fleet urgent'")
 			}
 			return c.do(cmd, func(ctx context.Context, f *fleet.Fleet) error {
 				for _, id := range args {
