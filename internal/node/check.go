@@ -47,6 +47,9 @@ func Check(path string) *Checked {
 	n, err := stages.LoadAll(path, known.remotes()...)
 	c.wrong(err)
 	c.note(known.note())
+	if known != nil {
+		c.refused(checkCertificate(known.table))
+	}
 	if n != nil {
 		c.up = up{file: stage.File{Path: path, Node: n}, name: n.Name}
 		c.look()

@@ -67,6 +67,9 @@ func joinCluster(path string, log *slog.Logger) (*member, error) {
 	if err != nil || table == nil {
 		return nil, err
 	}
+	if err := checkCertificate(table); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(table.StateDir, 0o700); err != nil {
 		return nil, table.Locate("state_dir", fmt.Errorf("making the state directory of the cluster: %w", err))
 	}

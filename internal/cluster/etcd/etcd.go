@@ -111,19 +111,28 @@ func TLS(files *config.ClusterTLS) (*tls.Config, error) {
 
 // Expiry returns until when the certificate of a node is valid.
 func Expiry(files *config.ClusterTLS) (time.Time, error) {
+	cert, err := Certificate(files)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return cert.NotAfter, nil
+}
+
+// Certificate reads the certificate that files name.
+func Certificate(files *config.ClusterTLS) (*x509.Certificate, error) {
 	text, err := os.ReadFile(files.Cert)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("reading the certificate: %w", err)
+		return nil, fmt.Errorf("reading the certificate: %w", err)
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return time.Time{}, fmt.Errorf("%s has no certificate in PEM", files.Cert)
+		return nil, fmt.Errorf("%s has no certificate in PEM", files.Cert)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("reading the certificate %s: %w", files.Cert, err)
+		return nil, fmt.Errorf("reading the certificate %s: %w", files.Cert, err)
 	}
-	return cert.NotAfter, nil
+	return cert, nil
 }
 
 // Unanswered tells whether a call has failed because no member has answered it: with the next attempt one may.
