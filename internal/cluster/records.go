@@ -230,6 +230,10 @@ type State struct {
 	Backends map[string]string `json:"backends,omitempty"`
 	// Announced are the VIPs' addresses that the node announces.
 	Announced []string `json:"announced,omitempty"`
+	// Seed identifies the seed of the rings of a node with VIPs, and RingSize is how many places a ring has. Balancers with the same VIPs have
+	// the same ones.
+	Seed     string `json:"seed,omitempty"`
+	RingSize int    `json:"ring_size,omitempty"`
 	// More counts what did not fit into MostState bytes.
 	More int `json:"more,omitempty"`
 }

@@ -147,6 +147,7 @@ func (s *Status) differs() (lines []string) {
 		}
 		return n.Digest
 	}, true)...)
+	lines = append(lines, s.unequalRings()...)
 	lines = append(lines, s.unequalAddresses()...)
 	return append(lines, s.unequalBackends()...)
 }

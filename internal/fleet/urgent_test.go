@@ -182,6 +182,46 @@ func TestUrgentByHand(t *testing.T) {
 	}
 }
 
+// TestSeeds has balancers that announce the same VIP with other rings. Nodes of other roles and VIPs may have what they like.
+func TestSeeds(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a:lb", "b:lb", "c:lb", "d:other", "e:lb")
+	seeds := func(seeds ...string) {
+		for n, seed := range seeds {
+			b.with(string(rune('a'+n)), func(f *fakeNode) { f.Seed, f.RingSize, f.Announced = seed, 65537, []string{"203.0.113.80"} })
+		}
+		b.with("e", func(f *fakeNode) { f.Seed, f.RingSize, f.Announced, f.Maintain = "99", 65537, nil, "safe" })
+	}
+	rings := func() (lines []string) {
+		t.Helper()
+		s, err := b.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range s.Differs {
+			if strings.HasPrefix(d, "rings") {
+				lines = append(lines, d)
+			}
+		}
+		return lines
+	}
+	seeds("01", "01", "01", "02")
+	if got := rings(); len(got) > 0 {
+		t.Errorf("the same rings: %q", got)
+	}
+	seeds("01", "02", "01", "02")
+	want := "rings of lb: seed 01 on a, c; seed 02 on b: flows to 203.0.113.80 that go to another node get another backend; 'culvert lb seed' prints one's seed for the others"
+	if got := rings(); len(got) != 1 || got[0] != want {
+		t.Errorf("other seeds: %q", got)
+	}
+	seeds("01", "01", "01", "02")
+	b.with("c", func(f *fakeNode) { f.RingSize = 4093 })
+	if got := rings(); len(got) != 1 || !strings.Contains(got[0], "rings of lb: seed 01, 4093 places on c; seed 01, 65537 places on a, b: flows to 203.0.113.80 ") {
+		t.Errorf("other sizes: %q", got)
+	}
+}
+
 // TestTwin has another process with the name of a node, as its key says. One that has taken over the name meanwhile is none.
 func TestTwin(t *testing.T) {
 	t.Parallel()

@@ -172,7 +172,7 @@ func (p *clusterPlane) State(s *cluster.State) {
 		s.Health, s.Problems = cluster.HealthBad, append(s.Problems, fmt.Sprintf(format, args...))
 	}
 	s.Stages = make(map[string]string)
-	for _, st := range p.states.snapshot() {
+	for _, st := range p.states.configured() {
 		s.Stages[st.Stage] = st.State
 		if st.State == datapath.StageOut {
 			bad("stage %s is out: %s", st.Stage, st.Why)
@@ -213,6 +213,9 @@ func addBalancer(s *cluster.State, r *lbview.Report, bad func(string, ...any)) {
 		}
 	}
 	slices.Sort(s.Announced)
+	if len(r.VIPs) > 0 {
+		s.Seed, s.RingSize = r.SeedID, r.RingSize
+	}
 	for _, v := range r.VIPs {
 		if v.State == lbview.Down && len(v.Backends) > 0 {
 			bad("VIP %s: none of its backends can be used", v.Service)

@@ -211,11 +211,16 @@ func (s *stageStates) cluster(c *inforce.Cluster) {
 	}
 }
 
-// snapshot returns the states of the stages.
-func (s *stageStates) snapshot() []datapath.StageState {
+// configured returns the states of the stages that have something to do: because of the file, or of what was made by hand before it was read.
+func (s *stageStates) configured() (on []datapath.StageState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.states)
+	for _, state := range s.states {
+		if s.on[state.Stage] {
+			on = append(on, state)
+		}
+	}
+	return on
 }
 
 // until publishes when the configuration goes back, nil if it stays.

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"culvert/internal/cluster"
+	"culvert/internal/lb/lbplane"
+)
+
+// TestStateOfNode reports the stages that the node's configuration turns on and no others, and with VIPs the ID of the seed.
+func TestStateOfNode(t *testing.T) {
+	b := newUrgentBed(t)
+	report := func() (s cluster.State) {
+		p := &process{cluster: b.member, states: new(stageStates)}
+		p.states.succeed(b.up, nil)
+		p.now.Store(b.up)
+		(&clusterPlane{process: p}).State(&s)
+		return s
+	}
+	s := report()
+	if got := slices.Sorted(maps.Keys(s.Stages)); !slices.Equal(got, []string{"filter", "lb"}) || s.Seed != lbplane.OptionsOf(b.up.inst).SeedID() || s.RingSize == 0 {
+		t.Errorf("with both stages: %+v", s)
+	}
+	filter, _, _ := strings.Cut(urgentFile, "[lb]\n")
+	b.bring(filter)
+	if s := report(); len(s.Stages) != 1 || s.Stages["filter"] == "" || s.Seed != "" {
+		t.Errorf("with the filter alone: %+v", s)
+	}
+}
