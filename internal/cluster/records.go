@@ -248,6 +248,8 @@ type Twin struct {
 const (
 	MaintainWithdrawing = "withdrawing" // its addresses are withdrawn, flows still come
 	MaintainSafe        = "safe"        // no new flows come: it may be stopped
+	// MaintainNothing says that the node announces nothing, in maintenance or not: what comes goes on to come until it is stopped.
+	MaintainNothing = "nothing to withdraw"
 )
 
 // StatePeriod is how often a node reports at most what is not urgent.

@@ -154,7 +154,7 @@ func TestCluster(t *testing.T) {
 	}
 	c.put(c.keys.Maintain("n1"), cluster.Maintain{})
 	c.proxy.Heal()
-	c.await("maintenance", func(s inforce.Cluster) bool { return s.Maintain == cluster.MaintainSafe && len(s.Urgent) == 0 })
+	c.await("maintenance", func(s inforce.Cluster) bool { return s.Maintain == cluster.MaintainNothing && len(s.Urgent) == 0 })
 	if list, set := c.list(), members(); strings.Contains(list, "urgent-1") || !strings.Contains(list, "third") || strings.Contains(set, "198.51.100.7") || !strings.Contains(set, "192.0.2.0/24") {
 		t.Errorf("after the end of the urgent changes: %s, %s", list, set)
 	}

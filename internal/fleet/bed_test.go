@@ -39,7 +39,9 @@ type fakeNode struct {
 	ran []int64
 	// deaf nodes carry out no urgent change and answer nothing, failing ones refuse them. dislikes is text that no document may have.
 	deaf, failing bool
-	dislikes      string
+	// maintained is what it says in maintenance.
+	maintained string
+	dislikes   string
 }
 
 func newBed(t *testing.T) *bed {
@@ -118,6 +120,11 @@ func (b *bed) run(ctx context.Context, from int64) {
 					b.change(n, c.Of(n.Node))
 				case strings.HasPrefix(key, "ask/") && e.Type == clientv3.EventTypePut:
 					b.answer(n, e.Kv.Value)
+				case key == "maintain/"+n.Node:
+					if n.Maintain = n.maintained; e.Type == clientv3.EventTypeDelete {
+						n.Maintain = ""
+					}
+					b.report(n)
 				case strings.HasPrefix(key, "urgent/"):
 					b.urgent(n, strings.TrimPrefix(key, "urgent/"), e)
 				}

@@ -26,8 +26,8 @@ func (f *Fleet) Maintain(ctx context.Context, node, comment string, force bool, 
 	if !there {
 		return fmt.Errorf("node %s is not there: there is %s", node, orNone(states.Names(), "no node"))
 	}
-	if alone := onlyBy(node, states); len(alone) > 0 && !force {
-		return fmt.Errorf("no other node announces %s: clients would lose it; --force withdraws it all the same", strings.Join(alone, ", "))
+	if err := leaves(node, states); err != nil && !force {
+		return err
 	}
 	m := cluster.Maintain{At: time.Now().UTC(), By: f.by, Comment: comment}
 	if err := f.put(ctx, f.keys.Maintain(node), m); err != nil {
@@ -45,6 +45,10 @@ func (f *Fleet) Maintain(ctx context.Context, node, comment string, force bool, 
 			say.Live("%s: waiting for etcd: %v", node, unseen)
 		case !there:
 			return fmt.Errorf("%s is not there any more: it has ended, or cannot reach etcd; 'culvert fleet resume %s' ends its maintenance", node, node)
+		case state.Maintain == cluster.MaintainNothing:
+			say.Line("%s is in maintenance: nothing is announced by this node, so nothing moves away; %s, and they end when it is stopped; "+
+				"'culvert fleet resume %s' ends the maintenance", node, comes(state), node)
+			return nil
 		case state.Maintain == cluster.MaintainSafe:
 			say.Line("%s is safe to stop, after %s; 'culvert fleet resume %s' has it announce again", node, time.Since(begun).Round(100*time.Millisecond), node)
 			return nil
@@ -64,6 +68,23 @@ func (f *Fleet) Maintain(ctx context.Context, node, comment string, force bool, 
 		case <-tick.C:
 		}
 	}
+}
+
+// leaves refuses to take a node out of service in whose place no other one is. One that is in maintenance already is no question any more.
+func leaves(node string, states States) error {
+	if states[node].Maintain != "" {
+		return nil
+	}
+	if alone := onlyBy(node, states); len(alone) > 0 {
+		return fmt.Errorf("no other node announces %s: clients would lose it; --force withdraws it all the same", strings.Join(alone, ", "))
+	}
+	for _, role := range states[node].Roles {
+		others := states.In(cluster.Scope{Kind: cluster.ScopeRole, Name: role})
+		if !slices.ContainsFunc(others, func(name string) bool { return name != node && states[name].Maintain == "" }) {
+			return fmt.Errorf("no other node with the role %s is in service: nothing takes the place of %s; --force takes it out of service all the same", role, node)
+		}
+	}
+	return nil
 }
 
 // onlyBy returns the addresses that a node announces and no other one that is not in maintenance.
@@ -122,7 +143,7 @@ func (f *Fleet) ResumeNode(ctx context.Context, node string, say Teller) error {
 		state, there := states[node]
 		switch {
 		case !there:
-			say.Line("%s is not there: it announces its addresses once it is back", node)
+			say.Line("%s is not there: its maintenance is over once it is back", node)
 			return nil
 		case state.Maintain == "":
 			say.Line("%s is back in service", node)

@@ -129,8 +129,8 @@ func (p *clusterPlane) Maintain(_ context.Context, on bool) (string, error) {
 	if err != nil {
 		return cluster.MaintainWithdrawing, err
 	}
-	if r == nil {
-		return cluster.MaintainSafe, nil // nothing is announced
+	if r == nil || r.BGPKnown && len(r.BGP) == 0 {
+		return cluster.MaintainNothing, nil
 	}
 	var flows uint64
 	announced := false

@@ -48,6 +48,8 @@ func clusterLines(c *inforce.Cluster, now time.Time) (lines []string) {
 	switch c.Maintain {
 	case cluster.MaintainWithdrawing:
 		add("MAINTENANCE: addresses are withdrawn, flows may still come: culvert fleet resume %s", c.Node)
+	case cluster.MaintainNothing:
+		add("MAINTENANCE: this node announces nothing, so nothing moves away: culvert fleet resume %s", c.Node)
 	case cluster.MaintainSafe:
 		add("MAINTENANCE: safe to stop: culvert fleet resume %s", c.Node)
 	}

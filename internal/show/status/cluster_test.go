@@ -28,6 +28,7 @@ func TestClusterLines(t *testing.T) {
 		{func(c *inforce.Cluster) { c.Urgent = []string{"1", "2"} }, []string{"", "urgent changes in force: 2 (1, 2)"}},
 		{func(c *inforce.Cluster) { c.UrgentFailed = map[string]string{"2": "why"} }, []string{"", "urgent change 2 NOT IN FORCE: why"}},
 		{func(c *inforce.Cluster) { c.Maintain = cluster.MaintainSafe }, []string{"", "MAINTENANCE: safe to stop"}},
+		{func(c *inforce.Cluster) { c.Maintain = cluster.MaintainNothing }, []string{"", "MAINTENANCE: this node announces nothing"}},
 		{func(c *inforce.Cluster) { c.Maintain = cluster.MaintainWithdrawing }, []string{"", "MAINTENANCE: addresses are withdrawn"}},
 		{func(c *inforce.Cluster) { c.Twin = "other" }, []string{"", "NAME TAKEN: a node on host other"}},
 		{func(c *inforce.Cluster) { c.NotReported = "full" }, []string{"", "NOT REPORTED: the cluster does not see this node's state: full"}},

@@ -25,7 +25,11 @@ flows come, and say then that it is safe to stop. It stays in maintenance, also 
 restart, until 'culvert fleet resume'. If the command is interrupted, the node goes on
 withdrawing.
 
-It is refused if no other node announces an address that this one does.`,
+A node that announces nothing, such as a filter in front of others, has nothing that
+moves away: the command says so, and packets go on to come.
+
+It is refused if no other node announces an address that this one does, or if no
+other node with one of its roles is in service.`,
 		Example: "  culvert fleet maintain lb2 -m 'new disk'",
 		Args:    cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,7 +39,7 @@ It is refused if no other node announces an address that this one does.`,
 		},
 	}
 	cmd.Flags().StringVarP(&comment, "message", "m", "", "a `COMMENT` for the history")
-	cmd.Flags().BoolVar(&force, "force", false, "also if no other node announces its addresses")
+	cmd.Flags().BoolVar(&force, "force", false, "also if no other node announces its addresses, or has its role")
 	c.flags(cmd)
 	return cmd
 }
@@ -44,7 +48,7 @@ func newResumeCmd() *cobra.Command {
 	var c connection
 	cmd := &cobra.Command{
 		Use:   "resume NODE",
-		Short: "end a node's maintenance: it announces its addresses again",
+		Short: "end a node's maintenance: it announces again what it had withdrawn",
 		Args:  cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.do(cmd, func(ctx context.Context, f *fleet.Fleet) error { return f.ResumeNode(ctx, args[0], teller(cmd)) })
