@@ -41,6 +41,8 @@ type plane struct {
 	recorder.Recorder
 	bed *bed
 
+	fetching sync.Mutex
+
 	mu   sync.Mutex
 	sets map[string]bool // manifests
 	has  map[string]bool // chunks
@@ -61,8 +63,11 @@ func (p *plane) State(s *cluster.State) {
 	s.Announced = []string{"192.0.2.1", "192.0.2.2"}
 }
 
-// fetch reads the sets of a revision that the node does not have. Their content is the same for all nodes and is kept once.
+// fetch reads the sets of a revision that the node does not have. Their content is the same for all nodes and is kept once. As with sets.For,
+// a check and a revision do not read at the same time.
 func (p *plane) fetch(ctx context.Context, c *clientv3.Client, r cluster.Revision) error {
+	p.fetching.Lock()
+	defer p.fetching.Unlock()
 	for _, hash := range r.Sets {
 		p.mu.Lock()
 		known := p.sets[hash]
