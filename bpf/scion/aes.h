@@ -27,29 +27,40 @@ struct aes_cmac_key {
 };
 
 /*
- * aes_te[row][byte row of x]. The table's address is added to the index in assembly. clang would copy the address
- * first, which is a tenth of all instructions.
+ * aes_te[row][byte row of a column]. The state is on the stack, where each of its bytes is a load: shifting and masking columns takes
+ * more instructions, and more registers than there are. The table's address is added to the index in assembly. clang would
+ * copy the address first.
  */
-static __always_inline __u32 aes_lookup(const void *te, __u64 x, const int row)
+static __always_inline __u32 aes_lookup(const void *te, const volatile __u32 *column, const int row)
 {
-	__u64 p = row ? x >> (8 * row - 2) : x << 2;
+	__u64 p = ((const volatile __u8 *)column)[row];
 
-	p &= 0x3fc;
+	p <<= 2;
 	asm("%0 += %1" : "+r"(p) : "r"(te));
 	return *(const __u32 *)(p + row * sizeof(aes_te[0]));
 }
 
-#define AES_COLUMN(te, a, b, c, d, k)                                         \
-	(aes_lookup(te, a, 0) ^ aes_lookup(te, b, 1) ^ aes_lookup(te, c, 2) ^ \
-	 aes_lookup(te, d, 3) ^ (k))
+/* The S-box alone, which is a byte of each entry of a table. */
+static __always_inline __u64 aes_sbox(const void *te, const volatile __u32 *column, const int row)
+{
+	__u64 p = ((const volatile __u8 *)column)[row];
 
-#define AES_ROUND(te, d, s, k)                                         \
-	do {                                                           \
-		d##0 = AES_COLUMN(te, s##0, s##1, s##2, s##3, (k)[0]); \
-		d##1 = AES_COLUMN(te, s##1, s##2, s##3, s##0, (k)[1]); \
-		d##2 = AES_COLUMN(te, s##2, s##3, s##0, s##1, (k)[2]); \
-		d##3 = AES_COLUMN(te, s##3, s##0, s##1, s##2, (k)[3]); \
-	} while (0)
+	p <<= 2;
+	asm("%0 += %1" : "+r"(p) : "r"(te));
+	return *(const __u8 *)(p + 1);
+}
+
+static __always_inline void aes_round(const void *te, volatile __u32 *to,
+				      const volatile __u32 *from, const __u32 *k)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < 4; i++)
+		to[i] = k[i] ^ aes_lookup(te, from + i, 0) ^ aes_lookup(te, from + (i + 1) % 4, 1) ^
+			aes_lookup(te, from + (i + 2) % 4, 2) ^
+			aes_lookup(te, from + (i + 3) % 4, 3);
+}
 
 /*
  * The first six bytes of the CMAC in memory order, in bits 0 to 47. The block is given in columns and has to have
@@ -60,37 +71,36 @@ static __always_inline __u32 aes_lookup(const void *te, __u64 x, const int row)
 __noinline __u64 aes_cmac(const struct aes_cmac_key *key, __u32 s0, __u32 s1, __u32 s2, __u32 s3)
 {
 	const void *te = (const void *)aes_te;
+	volatile __u32 s[4], t[4];
 	const __u32 *k;
-	__u32 t0, t1, t2, t3;
-	__u32 lo, hi;
 
 	if (!key)
 		return 0;
 	k = key->rk;
 	barrier_var(te);
-	s0 ^= k[0];
-	s1 ^= k[1];
-	s2 ^= k[2];
-	s3 ^= k[3];
+	s[0] = s0 ^ k[0];
+	s[1] = s1 ^ k[1];
+	s[2] = s2 ^ k[2];
+	s[3] = s3 ^ k[3];
 	/* The lookups of the bytes that are 0 depend on the key alone. k[4] to k[7] include them. */
-	t0 = aes_lookup(te, s1, 1) ^ aes_lookup(te, s2, 2) ^ k[4];
-	t1 = aes_lookup(te, s1, 0) ^ aes_lookup(te, s2, 1) ^ aes_lookup(te, s0, 3) ^ k[5];
-	t2 = aes_lookup(te, s3, 1) ^ aes_lookup(te, s0, 2) ^ aes_lookup(te, s1, 3) ^ k[6];
-	t3 = aes_lookup(te, s3, 0) ^ aes_lookup(te, s1, 2) ^ aes_lookup(te, s2, 3) ^ k[7];
-	AES_ROUND(te, s, t, k + 8);
-	AES_ROUND(te, t, s, k + 12);
-	AES_ROUND(te, s, t, k + 16);
-	AES_ROUND(te, t, s, k + 20);
-	AES_ROUND(te, s, t, k + 24);
-	AES_ROUND(te, t, s, k + 28);
-	AES_ROUND(te, s, t, k + 32);
-	AES_ROUND(te, t, s, k + 36);
-	/* The last round has no MixColumns; each table holds the S-box in two of its bytes. */
-	lo = (aes_lookup(te, t0, 0) >> 8 & 0xff) ^ (aes_lookup(te, t1, 1) >> 16 & 0xff) << 8 ^
-	     (aes_lookup(te, t2, 2) & 0xff) << 16 ^ (aes_lookup(te, t3, 3) & 0xff) << 24 ^ k[40];
-	hi = (aes_lookup(te, t1, 0) >> 8 & 0xff) ^ (aes_lookup(te, t2, 1) >> 16 & 0xff) << 8 ^
-	     (k[41] & 0xffff);
-	return lo | (__u64)hi << 32;
+	t[0] = k[4] ^ aes_lookup(te, s + 1, 1) ^ aes_lookup(te, s + 2, 2);
+	t[1] = k[5] ^ aes_lookup(te, s + 1, 0) ^ aes_lookup(te, s + 2, 1) ^ aes_lookup(te, s, 3);
+	t[2] = k[6] ^ aes_lookup(te, s + 3, 1) ^ aes_lookup(te, s, 2) ^ aes_lookup(te, s + 1, 3);
+	t[3] = k[7] ^ aes_lookup(te, s + 3, 0) ^ aes_lookup(te, s + 1, 2) ^
+	       aes_lookup(te, s + 2, 3);
+	aes_round(te, s, t, k + 8);
+	aes_round(te, t, s, k + 12);
+	aes_round(te, s, t, k + 16);
+	aes_round(te, t, s, k + 20);
+	aes_round(te, s, t, k + 24);
+	aes_round(te, t, s, k + 28);
+	aes_round(te, s, t, k + 32);
+	aes_round(te, t, s, k + 36);
+	/* The last round has no MixColumns. */
+	return (aes_sbox(te, t, 0) | aes_sbox(te, t + 1, 1) << 8 | aes_sbox(te, t + 2, 2) << 16 |
+		aes_sbox(te, t + 3, 3) << 24 | aes_sbox(te, t + 1, 0) << 32 |
+		aes_sbox(te, t + 2, 1) << 40) ^
+	       (k[40] | (__u64)(k[41] & 0xffff) << 32);
 }
 
 #endif
