@@ -2,6 +2,7 @@
 #ifndef CULVERT_CORE_LIMIT_H
 #define CULVERT_CORE_LIMIT_H
 
+#include "clock.h"
 #include "packet.h"
 #include "reason.h"
 
@@ -56,7 +57,7 @@ struct {
 /* Whether a packet is over the rate. If not, it is charged. */
 static __always_inline bool over_rate(__u64 *due_at, __u64 interval, __u64 burst)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = coarse_recent();
 	__u64 due = *(volatile __u64 *)due_at;
 
 	if (due < now)

@@ -2,6 +2,8 @@
 #ifndef CULVERT_LB_FAST_H
 #define CULVERT_LB_FAST_H
 
+#include "core/straight.h"
+
 #include "send_fast.h"
 #include "send.h"
 #include "assign.h"
@@ -14,7 +16,7 @@
 /* Whether a packet is unfragmented TCP or UDP without IP options or extension headers. */
 static __always_inline bool lb_fast_eligible(const struct packet *pkt)
 {
-	return !pkt->no_fwd_reason && !pkt->fragment &&
+	return !straight_off && !pkt->no_fwd_reason && !pkt->fragment &&
 	       (pkt->proto == IPPROTO_TCP || pkt->proto == IPPROTO_UDP);
 }
 

@@ -158,6 +158,15 @@ static __always_inline __u32 lb_way_of_tag(const struct lb_bucket *b, __u16 tag)
 	return LB_WAYS;
 }
 
+/*
+ * The way that a flow takes if it is free. Most flows have theirs, and are found without a look at the other tags. The bits
+ * are those of the hash that neither the bucket nor the tag depends on.
+ */
+static __always_inline __u32 lb_way_preferred(__u64 hash)
+{
+	return (hash >> 32 & 0xffff) * LB_WAYS >> 16;
+}
+
 /* Returns the backend of an entry; 0 if the entry is another flow's, or is being written. */
 static __always_inline __u32 lb_entry_read(const struct lb_entry *e, const struct lb_flow *f)
 {
@@ -212,7 +221,7 @@ __noinline __u64 lb_flow_lookup(const struct lb_flow *f)
 	return lb_flow_scan(b, f);
 }
 
-/* As lb_flow_lookup, without a call if the first way that has the tag is the flow's, as for most flows. */
+/* As lb_flow_lookup, without a call if the preferred way is the flow's, or the first that has the tag, as for most flows. */
 static __always_inline __u64 lb_flow_lookup_fast(const struct lb_flow *f)
 {
 	const struct lb_bucket *b = lb_bucket(f->hash);
@@ -220,7 +229,9 @@ static __always_inline __u64 lb_flow_lookup_fast(const struct lb_flow *f)
 
 	if (!b)
 		return 0;
-	way = lb_way_of_tag(b, lb_tag(f->hash));
+	way = lb_way_preferred(f->hash);
+	if (b->tag[way] != lb_tag(f->hash))
+		way = lb_way_of_tag(b, lb_tag(f->hash));
 	if (way >= LB_WAYS)
 		return 0;
 	id = lb_entry_read(&b->entry[way], f);

@@ -94,7 +94,9 @@ static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const st
 	if (!lb_insert_within_rate(syn))
 		return 0;
 	now = lb_time();
-	way = lb_way_of_tag(b, 0);
+	way = lb_way_preferred(f->hash);
+	if (b->tag[way])
+		way = lb_way_of_tag(b, 0);
 	if (way >= LB_WAYS)
 		way = lb_way_to_evict(b, now, syn);
 	/*

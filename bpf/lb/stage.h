@@ -145,10 +145,17 @@ __noinline int lb_forward(struct xdp_md *ctx, struct lb_packet *p, int reason)
 {
 	struct lb_backend backend __attribute__((aligned(8)));
 	struct lb_backend_latch *latch;
+	struct lb_plain plain;
 
 	if (!lb_on || !p)
 		return DROP_LB_NEXT_HOP;
 	latch = lb_backend_lookup(p->backend);
+	if (!straight_off && latch && p->ip == 4 && p->l3 == ETH_HLEN && !p->fragment &&
+	    lb_plain(latch, p->backend, p->ip_len, &plain) && lb_send_plain(ctx, p, &plain)) {
+		p->egress = plain.port;
+		lb_count(p, reason);
+		return reason;
+	}
 	if (!latch || !lb_backend_read(latch, p->backend, &backend) || !backend.hop.port)
 		return DROP_LB_NEXT_HOP;
 	if (p->ip_len + lb_overhead(&backend) > backend.hop.mtu) {

@@ -83,8 +83,8 @@ static __always_inline void route_flow_ports(const struct packet *pkt, struct bp
  * Asks the kernel for the route of a packet, or if back is set, for the route to its source. Returns what
  * bpf_fib_lookup returns, or -1 for a truncated header.
  */
-static __noinline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __u32 dev, bool back,
-				struct bpf_fib_lookup *fib)
+static __always_inline int route_ask(struct xdp_md *ctx, const struct packet *pkt, __u32 dev,
+				     bool back, struct bpf_fib_lookup *fib)
 {
 	const void *ip = pkt->data + pkt->l3;
 

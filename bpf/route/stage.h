@@ -5,6 +5,7 @@
 #include "fib.h"
 #include "send.h"
 #include "source.h"
+#include "straight.h"
 
 /*
  * The IP router. It forwards what Linux would forward, as Linux would (ip_rcv, ip_forward, ip6_forward),
@@ -161,7 +162,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 {
 	const void *ip = pkt->data + pkt->l3;
 	bool v4 = pkt->ip == 4;
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = coarse_recent();
 	__u64 until = *(volatile const __u64 *)(v4 ? &st->until4 : &st->until6);
 	bool current = route_mirror && (route_trusting || now < until);
 	__u64 src_high = 0;
@@ -266,7 +267,7 @@ static __always_inline bool route_discovery(const struct packet *pkt)
 	return l4 + 1 > pkt->data_end || (LOAD8(l4) >= 133 && LOAD8(l4) <= 137);
 }
 
-static __always_inline int route(struct xdp_md *ctx, struct packet *pkt)
+static __noinline int route(struct xdp_md *ctx, struct packet *pkt)
 {
 	const struct route_dev *in = route_in(pkt);
 	struct route_hop hop = {};
@@ -295,6 +296,14 @@ static __always_inline int route_stage(struct xdp_md *ctx, struct packet *pkt)
 {
 	if (!route_on || !pkt->port || !pkt->ip)
 		return REASON_NONE;
+	if (!straight_off && route_mirror && !pkt->vlan && !pkt->no_fwd_reason && !rewritten(pkt)) {
+		const struct route_dev *in = &pkt->port->route;
+
+		pkt->egress = pkt->ip == 4 ? route_straight4(ctx, in, pkt->ip_len)
+					   : route_straight6(ctx, in, pkt->ip_len);
+		if (pkt->egress)
+			return FWD_ROUTE;
+	}
 	return route(ctx, pkt);
 }
 

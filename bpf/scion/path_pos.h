@@ -53,8 +53,13 @@ struct path_meta {
 	__u32 inf, hf, seg0, seg1, seg2;
 };
 
+/*
+ * Reads the fields anew for each question that is asked of them. What the verifier learns about one answer then decides no other,
+ * and it need not follow all combinations of answers.
+ */
 static __always_inline struct path_meta path_meta(__u32 word)
 {
+	barrier_var(word);
 	struct path_meta m = {
 		.inf = word >> 30,
 		.hf = word >> 24 & 0x3f,
@@ -72,46 +77,114 @@ static __always_inline __u32 path_inf_of(const struct path_meta *m, __u32 hf)
 	return (hf >= m->seg0) + (hf >= m->seg0 + m->seg1);
 }
 
-static __always_inline __u32 path_pos_flags(const struct path_meta m)
+static __always_inline __u32 path_hops(const struct path_meta *m)
 {
-	__u32 num_hops = m.seg0 + m.seg1 + m.seg2;
-	__u32 last_inf = (m.hf > m.seg0) + (m.hf > m.seg0 + m.seg1);
+	return m->seg0 + m->seg1 + m->seg2;
+}
+
+static __always_inline __u32 path_segs(__u32 word)
+{
+	struct path_meta m = path_meta(word);
+
+	return !!m.seg0 + !!m.seg1 + !!m.seg2;
+}
+
+static __always_inline bool path_outside(__u32 word)
+{
+	struct path_meta m = path_meta(word);
+
+	return m.hf >= path_hops(&m);
+}
+
+/* Whether a hop field, counted from the current one, belongs to the current info field. */
+static __always_inline bool path_same_inf(__u32 word, __u32 ahead)
+{
+	struct path_meta m = path_meta(word);
+
+	return m.inf == path_inf_of(&m, m.hf + ahead);
+}
+
+static __always_inline bool path_lone_hop(__u32 word)
+{
+	struct path_meta m = path_meta(word);
+
+	return m.seg0 == 1 || m.seg1 == 1 || m.seg2 == 1;
+}
+
+static __always_inline bool path_no_peering(__u32 word)
+{
+	struct path_meta m = path_meta(word);
+
+	return !m.seg1 || m.seg2;
+}
+
+static __always_inline bool path_at_peering(__u32 word)
+{
+	struct path_meta m = path_meta(word);
+
+	return m.hf + 1 == m.seg0 || m.hf == m.seg0;
+}
+
+/* The hops behind the current one. */
+static __always_inline __u32 path_behind(__u32 word)
+{
+	struct path_meta m = path_meta(word);
+
+	return path_hops(&m) - m.hf - 1;
+}
+
+static __always_inline bool path_switched(__u32 word)
+{
+	struct path_meta m = path_meta(word);
+
+	return m.hf && m.inf && m.inf - 1 == (m.hf > m.seg0) + (m.hf > m.seg0 + m.seg1);
+}
+
+static __always_inline __u32 path_pos_flags(__u32 word)
+{
 	__u32 flags = 0;
 
-	if (m.hf >= num_hops || m.inf >= !!m.seg0 + !!m.seg1 + !!m.seg2)
+	if (path_outside(word) || path_meta(word).inf >= path_segs(word))
 		flags |= PATH_POS_OUTSIDE;
-	if (m.inf != path_inf_of(&m, m.hf))
+	if (!path_same_inf(word, 0))
 		flags |= PATH_POS_WRONG_INFO;
-	if (m.seg0 == 1 || m.seg1 == 1 || m.seg2 == 1)
+	if (path_lone_hop(word))
 		flags |= PATH_POS_LONE_HOP;
-	if (!m.seg1 || m.seg2)
+	if (path_no_peering(word))
 		flags |= PATH_POS_NO_PEERING;
-	if (m.hf + 1 == m.seg0 || m.hf == m.seg0)
+	if (path_at_peering(word))
 		flags |= PATH_POS_AT_PEERING;
-	if (!m.hf)
+	if (!path_meta(word).hf)
 		flags |= PATH_POS_FIRST;
-	if (m.hf + 1 == num_hops)
+	if (!path_behind(word))
 		flags |= PATH_POS_LAST;
-	if (m.hf + 1 < num_hops && m.inf != path_inf_of(&m, m.hf + 1))
+	else if (!path_outside(word) && !path_same_inf(word, 1))
 		flags |= PATH_POS_SWITCH;
-	if (m.hf && m.inf && m.inf - 1 == last_inf)
+	if (path_switched(word))
 		flags |= PATH_POS_SWITCHED;
 	return flags;
 }
 
-static __always_inline void path_pos_places(struct path_pos *at, __be32 meta,
-					    const struct path_meta m)
+static __always_inline bool path_malformed(__u32 word)
 {
-	__u32 head = SCION_META_LEN + SCION_INFO_LEN * (!!m.seg0 + !!m.seg1 + !!m.seg2);
-	__u32 num_hops = m.seg0 + m.seg1 + m.seg2;
+	struct path_meta m = path_meta(word);
 
-	at->meta = meta;
-	at->next = (meta & bpf_htonl(0x3ffff)) |
-		   bpf_htonl(path_inf_of(&m, m.hf + 1) << 30 | (m.hf + 1) << 24);
+	return (!m.seg0 && (m.seg1 || m.seg2)) || (!m.seg1 && m.seg2) ||
+	       path_hops(&m) > SCION_MAX_HOPS;
+}
+
+static __always_inline void path_pos_places(struct path_pos *at, __u32 word)
+{
+	__u32 head = SCION_META_LEN + SCION_INFO_LEN * path_segs(word);
+	struct path_meta m = path_meta(word);
+
+	at->meta = bpf_htonl(word);
 	at->info_off = SCION_META_LEN + SCION_INFO_LEN * m.inf;
 	at->hop_off = head + SCION_HOP_LEN * m.hf;
-	at->len = head + SCION_HOP_LEN * num_hops;
-	if ((!m.seg0 && (m.seg1 || m.seg2)) || (!m.seg1 && m.seg2) || num_hops > SCION_MAX_HOPS)
+	at->len = head + SCION_HOP_LEN * path_hops(&m);
+	m = path_meta(word);
+	at->next = bpf_htonl((word & 0x3ffff) | path_inf_of(&m, m.hf + 1) << 30 | (m.hf + 1) << 24);
+	if (path_malformed(word))
 		at->len = PATH_POS_MALFORMED;
 }
 
@@ -121,14 +194,12 @@ static __always_inline void path_pos_places(struct path_pos *at, __be32 meta,
  */
 __noinline int path_pos_fill(struct path_pos *at, __be32 meta)
 {
-	struct path_meta m = path_meta(bpf_ntohl(meta));
+	__u32 word = bpf_ntohl(meta);
 
 	if (!at)
 		return 0;
-	at->flags = path_pos_flags(m);
-	/* What the first half knows of the second segment is worked out again, because there is no stack left to keep it. */
-	barrier_var(m.seg1);
-	path_pos_places(at, meta, m);
+	at->flags = path_pos_flags(word);
+	path_pos_places(at, word);
 	return 0;
 }
 

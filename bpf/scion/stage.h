@@ -8,6 +8,7 @@
 #include "punted.h"
 #include "send.h"
 #include "counters.h"
+#include "straight.h"
 
 /*
  * Whether the source is one that Linux never accepts (ip_route_input_slow, ip6_rcv_core). The internal link takes
@@ -308,6 +309,14 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 	m = bpf_map_lookup_elem(&scion_scratch, &key);
 	if (!m)
 		return REASON_NONE;
+	if (!straight_off) {
+		__u32 len = pkt->l4_len - sizeof(struct udphdr);
+
+		pkt->egress = pkt->v6 ? scion_straight6(ctx, &pkt->port->scion, &m->clock, len)
+				      : scion_straight4(ctx, &pkt->port->scion, &m->clock, len);
+		if (pkt->egress)
+			return FWD_SCION_BR_TRANSIT;
+	}
 	p = &m->p;
 	reason = scion_find_ingress(ctx, pkt, &p->in);
 	if (reason == PASS_OTHER)

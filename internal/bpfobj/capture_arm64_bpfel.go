@@ -48,6 +48,7 @@ type CaptureCaptureRecord struct {
 const (
 	CaptureMapCaptureEvents         = "capture_events"
 	CaptureMapCapturePackets        = "capture_packets"
+	CaptureMapCoarseClocks          = "coarse_clocks"
 	CaptureMapCounters              = "counters"
 	CaptureMapCpumapEnqueued        = "cpumap_enqueued"
 	CaptureMapHopCache              = "hop_cache"
@@ -149,6 +150,7 @@ const (
 	CaptureVarSflowOn               = "sflow_on"
 	CaptureVarSflowRecords          = "sflow_records"
 	CaptureVarSflowShift            = "sflow_shift"
+	CaptureVarStraightOff           = "straight_off"
 	CaptureVarTaiOffsetNs           = "tai_offset_ns"
 	CaptureVarWorkerCount           = "worker_count"
 	CaptureVarWorkerCpu             = "worker_cpu"
@@ -207,6 +209,7 @@ type CaptureProgramSpecs struct {
 type CaptureMapSpecs struct {
 	CaptureEvents  *ebpf.MapSpec `ebpf:"capture_events"`
 	CapturePackets *ebpf.MapSpec `ebpf:"capture_packets"`
+	CoarseClocks   *ebpf.MapSpec `ebpf:"coarse_clocks"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	CpumapEnqueued *ebpf.MapSpec `ebpf:"cpumap_enqueued"`
 	HopCache       *ebpf.MapSpec `ebpf:"hop_cache"`
@@ -312,6 +315,7 @@ type CaptureVariableSpecs struct {
 	SflowOn               *ebpf.VariableSpec `ebpf:"sflow_on"`
 	SflowRecords          *ebpf.VariableSpec `ebpf:"sflow_records"`
 	SflowShift            *ebpf.VariableSpec `ebpf:"sflow_shift"`
+	StraightOff           *ebpf.VariableSpec `ebpf:"straight_off"`
 	TaiOffsetNs           *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.VariableSpec `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.VariableSpec `ebpf:"worker_cpu"`
@@ -340,6 +344,7 @@ func (o *CaptureObjects) Close() error {
 type CaptureMaps struct {
 	CaptureEvents  *ebpf.Map `ebpf:"capture_events"`
 	CapturePackets *ebpf.Map `ebpf:"capture_packets"`
+	CoarseClocks   *ebpf.Map `ebpf:"coarse_clocks"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	CpumapEnqueued *ebpf.Map `ebpf:"cpumap_enqueued"`
 	HopCache       *ebpf.Map `ebpf:"hop_cache"`
@@ -395,6 +400,7 @@ func (m *CaptureMaps) Close() error {
 	return _CaptureClose(
 		m.CaptureEvents,
 		m.CapturePackets,
+		m.CoarseClocks,
 		m.Counters,
 		m.CpumapEnqueued,
 		m.HopCache,
@@ -501,6 +507,7 @@ type CaptureVariables struct {
 	SflowOn               *ebpf.Variable `ebpf:"sflow_on"`
 	SflowRecords          *ebpf.Variable `ebpf:"sflow_records"`
 	SflowShift            *ebpf.Variable `ebpf:"sflow_shift"`
+	StraightOff           *ebpf.Variable `ebpf:"straight_off"`
 	TaiOffsetNs           *ebpf.Variable `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.Variable `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.Variable `ebpf:"worker_cpu"`

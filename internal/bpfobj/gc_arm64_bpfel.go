@@ -16,29 +16,31 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	GCMapLbAddrs     = "lb_addrs"
-	GCMapLbBackends  = "lb_backends"
-	GCMapLbEvents    = "lb_events"
-	GCMapLbFlows     = "lb_flows"
-	GCMapLbFragments = "lb_fragments"
-	GCMapLbHealth    = "lb_health"
-	GCMapLbLimits    = "lb_limits"
-	GCMapLbRings     = "lb_rings"
-	GCMapLbServers   = "lb_servers"
-	GCMapLbState     = "lb_state"
-	GCMapLbTraffic   = "lb_traffic"
-	GCMapLbVips      = "lb_vips"
-	GCMapLimitShares = "limit_shares"
-	GCMapLimits      = "limits"
-	GCMapPorts       = "ports"
-	GCProgLbGc       = "lb_gc"
-	GCVarLbBuckets   = "lb_buckets"
-	GCVarLbClock     = "lb_clock"
-	GCVarLbIdle      = "lb_idle"
-	GCVarLbOn        = "lb_on"
-	GCVarLbRingSize  = "lb_ring_size"
-	GCVarLbSecret    = "lb_secret"
-	GCVarLbSeed      = "lb_seed"
+	GCMapCoarseClocks = "coarse_clocks"
+	GCMapLbAddrs      = "lb_addrs"
+	GCMapLbBackends   = "lb_backends"
+	GCMapLbEvents     = "lb_events"
+	GCMapLbFlows      = "lb_flows"
+	GCMapLbFragments  = "lb_fragments"
+	GCMapLbHealth     = "lb_health"
+	GCMapLbLimits     = "lb_limits"
+	GCMapLbRings      = "lb_rings"
+	GCMapLbServers    = "lb_servers"
+	GCMapLbState      = "lb_state"
+	GCMapLbTraffic    = "lb_traffic"
+	GCMapLbVips       = "lb_vips"
+	GCMapLimitShares  = "limit_shares"
+	GCMapLimits       = "limits"
+	GCMapPorts        = "ports"
+	GCProgLbGc        = "lb_gc"
+	GCVarLbBuckets    = "lb_buckets"
+	GCVarLbClock      = "lb_clock"
+	GCVarLbIdle       = "lb_idle"
+	GCVarLbOn         = "lb_on"
+	GCVarLbRingSize   = "lb_ring_size"
+	GCVarLbSecret     = "lb_secret"
+	GCVarLbSeed       = "lb_seed"
+	GCVarTaiOffsetNs  = "tai_offset_ns"
 )
 
 // LoadGC returns the embedded CollectionSpec for GC.
@@ -90,34 +92,36 @@ type GCProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GCMapSpecs struct {
-	LbAddrs     *ebpf.MapSpec `ebpf:"lb_addrs"`
-	LbBackends  *ebpf.MapSpec `ebpf:"lb_backends"`
-	LbEvents    *ebpf.MapSpec `ebpf:"lb_events"`
-	LbFlows     *ebpf.MapSpec `ebpf:"lb_flows"`
-	LbFragments *ebpf.MapSpec `ebpf:"lb_fragments"`
-	LbHealth    *ebpf.MapSpec `ebpf:"lb_health"`
-	LbLimits    *ebpf.MapSpec `ebpf:"lb_limits"`
-	LbRings     *ebpf.MapSpec `ebpf:"lb_rings"`
-	LbServers   *ebpf.MapSpec `ebpf:"lb_servers"`
-	LbState     *ebpf.MapSpec `ebpf:"lb_state"`
-	LbTraffic   *ebpf.MapSpec `ebpf:"lb_traffic"`
-	LbVips      *ebpf.MapSpec `ebpf:"lb_vips"`
-	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits      *ebpf.MapSpec `ebpf:"limits"`
-	Ports       *ebpf.MapSpec `ebpf:"ports"`
+	CoarseClocks *ebpf.MapSpec `ebpf:"coarse_clocks"`
+	LbAddrs      *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends   *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents     *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows      *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments  *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbHealth     *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits     *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbRings      *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers    *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState      *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic    *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVips       *ebpf.MapSpec `ebpf:"lb_vips"`
+	LimitShares  *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits       *ebpf.MapSpec `ebpf:"limits"`
+	Ports        *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // GCVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type GCVariableSpecs struct {
-	LbBuckets  *ebpf.VariableSpec `ebpf:"lb_buckets"`
-	LbClock    *ebpf.VariableSpec `ebpf:"lb_clock"`
-	LbIdle     *ebpf.VariableSpec `ebpf:"lb_idle"`
-	LbOn       *ebpf.VariableSpec `ebpf:"lb_on"`
-	LbRingSize *ebpf.VariableSpec `ebpf:"lb_ring_size"`
-	LbSecret   *ebpf.VariableSpec `ebpf:"lb_secret"`
-	LbSeed     *ebpf.VariableSpec `ebpf:"lb_seed"`
+	LbBuckets   *ebpf.VariableSpec `ebpf:"lb_buckets"`
+	LbClock     *ebpf.VariableSpec `ebpf:"lb_clock"`
+	LbIdle      *ebpf.VariableSpec `ebpf:"lb_idle"`
+	LbOn        *ebpf.VariableSpec `ebpf:"lb_on"`
+	LbRingSize  *ebpf.VariableSpec `ebpf:"lb_ring_size"`
+	LbSecret    *ebpf.VariableSpec `ebpf:"lb_secret"`
+	LbSeed      *ebpf.VariableSpec `ebpf:"lb_seed"`
+	TaiOffsetNs *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 }
 
 // GCObjects contains all objects after they have been loaded into the kernel.
@@ -140,25 +144,27 @@ func (o *GCObjects) Close() error {
 //
 // It can be passed to LoadGCObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GCMaps struct {
-	LbAddrs     *ebpf.Map `ebpf:"lb_addrs"`
-	LbBackends  *ebpf.Map `ebpf:"lb_backends"`
-	LbEvents    *ebpf.Map `ebpf:"lb_events"`
-	LbFlows     *ebpf.Map `ebpf:"lb_flows"`
-	LbFragments *ebpf.Map `ebpf:"lb_fragments"`
-	LbHealth    *ebpf.Map `ebpf:"lb_health"`
-	LbLimits    *ebpf.Map `ebpf:"lb_limits"`
-	LbRings     *ebpf.Map `ebpf:"lb_rings"`
-	LbServers   *ebpf.Map `ebpf:"lb_servers"`
-	LbState     *ebpf.Map `ebpf:"lb_state"`
-	LbTraffic   *ebpf.Map `ebpf:"lb_traffic"`
-	LbVips      *ebpf.Map `ebpf:"lb_vips"`
-	LimitShares *ebpf.Map `ebpf:"limit_shares"`
-	Limits      *ebpf.Map `ebpf:"limits"`
-	Ports       *ebpf.Map `ebpf:"ports"`
+	CoarseClocks *ebpf.Map `ebpf:"coarse_clocks"`
+	LbAddrs      *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends   *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents     *ebpf.Map `ebpf:"lb_events"`
+	LbFlows      *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments  *ebpf.Map `ebpf:"lb_fragments"`
+	LbHealth     *ebpf.Map `ebpf:"lb_health"`
+	LbLimits     *ebpf.Map `ebpf:"lb_limits"`
+	LbRings      *ebpf.Map `ebpf:"lb_rings"`
+	LbServers    *ebpf.Map `ebpf:"lb_servers"`
+	LbState      *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic    *ebpf.Map `ebpf:"lb_traffic"`
+	LbVips       *ebpf.Map `ebpf:"lb_vips"`
+	LimitShares  *ebpf.Map `ebpf:"limit_shares"`
+	Limits       *ebpf.Map `ebpf:"limits"`
+	Ports        *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *GCMaps) Close() error {
 	return _GCClose(
+		m.CoarseClocks,
 		m.LbAddrs,
 		m.LbBackends,
 		m.LbEvents,
@@ -181,13 +187,14 @@ func (m *GCMaps) Close() error {
 //
 // It can be passed to LoadGCObjects or ebpf.CollectionSpec.LoadAndAssign.
 type GCVariables struct {
-	LbBuckets  *ebpf.Variable `ebpf:"lb_buckets"`
-	LbClock    *ebpf.Variable `ebpf:"lb_clock"`
-	LbIdle     *ebpf.Variable `ebpf:"lb_idle"`
-	LbOn       *ebpf.Variable `ebpf:"lb_on"`
-	LbRingSize *ebpf.Variable `ebpf:"lb_ring_size"`
-	LbSecret   *ebpf.Variable `ebpf:"lb_secret"`
-	LbSeed     *ebpf.Variable `ebpf:"lb_seed"`
+	LbBuckets   *ebpf.Variable `ebpf:"lb_buckets"`
+	LbClock     *ebpf.Variable `ebpf:"lb_clock"`
+	LbIdle      *ebpf.Variable `ebpf:"lb_idle"`
+	LbOn        *ebpf.Variable `ebpf:"lb_on"`
+	LbRingSize  *ebpf.Variable `ebpf:"lb_ring_size"`
+	LbSecret    *ebpf.Variable `ebpf:"lb_secret"`
+	LbSeed      *ebpf.Variable `ebpf:"lb_seed"`
+	TaiOffsetNs *ebpf.Variable `ebpf:"tai_offset_ns"`
 }
 
 // GCPrograms contains all programs after they have been loaded into the kernel.

@@ -16,29 +16,31 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	MigrateMapLbAddrs     = "lb_addrs"
-	MigrateMapLbBackends  = "lb_backends"
-	MigrateMapLbEvents    = "lb_events"
-	MigrateMapLbFlows     = "lb_flows"
-	MigrateMapLbFragments = "lb_fragments"
-	MigrateMapLbHealth    = "lb_health"
-	MigrateMapLbLimits    = "lb_limits"
-	MigrateMapLbRings     = "lb_rings"
-	MigrateMapLbServers   = "lb_servers"
-	MigrateMapLbState     = "lb_state"
-	MigrateMapLbTraffic   = "lb_traffic"
-	MigrateMapLbVips      = "lb_vips"
-	MigrateMapLimitShares = "limit_shares"
-	MigrateMapLimits      = "limits"
-	MigrateMapPorts       = "ports"
-	MigrateProgLbMigrate  = "lb_migrate"
-	MigrateVarLbBuckets   = "lb_buckets"
-	MigrateVarLbClock     = "lb_clock"
-	MigrateVarLbIdle      = "lb_idle"
-	MigrateVarLbOn        = "lb_on"
-	MigrateVarLbRingSize  = "lb_ring_size"
-	MigrateVarLbSecret    = "lb_secret"
-	MigrateVarLbSeed      = "lb_seed"
+	MigrateMapCoarseClocks = "coarse_clocks"
+	MigrateMapLbAddrs      = "lb_addrs"
+	MigrateMapLbBackends   = "lb_backends"
+	MigrateMapLbEvents     = "lb_events"
+	MigrateMapLbFlows      = "lb_flows"
+	MigrateMapLbFragments  = "lb_fragments"
+	MigrateMapLbHealth     = "lb_health"
+	MigrateMapLbLimits     = "lb_limits"
+	MigrateMapLbRings      = "lb_rings"
+	MigrateMapLbServers    = "lb_servers"
+	MigrateMapLbState      = "lb_state"
+	MigrateMapLbTraffic    = "lb_traffic"
+	MigrateMapLbVips       = "lb_vips"
+	MigrateMapLimitShares  = "limit_shares"
+	MigrateMapLimits       = "limits"
+	MigrateMapPorts        = "ports"
+	MigrateProgLbMigrate   = "lb_migrate"
+	MigrateVarLbBuckets    = "lb_buckets"
+	MigrateVarLbClock      = "lb_clock"
+	MigrateVarLbIdle       = "lb_idle"
+	MigrateVarLbOn         = "lb_on"
+	MigrateVarLbRingSize   = "lb_ring_size"
+	MigrateVarLbSecret     = "lb_secret"
+	MigrateVarLbSeed       = "lb_seed"
+	MigrateVarTaiOffsetNs  = "tai_offset_ns"
 )
 
 // LoadMigrate returns the embedded CollectionSpec for Migrate.
@@ -90,34 +92,36 @@ type MigrateProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MigrateMapSpecs struct {
-	LbAddrs     *ebpf.MapSpec `ebpf:"lb_addrs"`
-	LbBackends  *ebpf.MapSpec `ebpf:"lb_backends"`
-	LbEvents    *ebpf.MapSpec `ebpf:"lb_events"`
-	LbFlows     *ebpf.MapSpec `ebpf:"lb_flows"`
-	LbFragments *ebpf.MapSpec `ebpf:"lb_fragments"`
-	LbHealth    *ebpf.MapSpec `ebpf:"lb_health"`
-	LbLimits    *ebpf.MapSpec `ebpf:"lb_limits"`
-	LbRings     *ebpf.MapSpec `ebpf:"lb_rings"`
-	LbServers   *ebpf.MapSpec `ebpf:"lb_servers"`
-	LbState     *ebpf.MapSpec `ebpf:"lb_state"`
-	LbTraffic   *ebpf.MapSpec `ebpf:"lb_traffic"`
-	LbVips      *ebpf.MapSpec `ebpf:"lb_vips"`
-	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits      *ebpf.MapSpec `ebpf:"limits"`
-	Ports       *ebpf.MapSpec `ebpf:"ports"`
+	CoarseClocks *ebpf.MapSpec `ebpf:"coarse_clocks"`
+	LbAddrs      *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends   *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents     *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows      *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments  *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbHealth     *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits     *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbRings      *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers    *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState      *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic    *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVips       *ebpf.MapSpec `ebpf:"lb_vips"`
+	LimitShares  *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits       *ebpf.MapSpec `ebpf:"limits"`
+	Ports        *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // MigrateVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MigrateVariableSpecs struct {
-	LbBuckets  *ebpf.VariableSpec `ebpf:"lb_buckets"`
-	LbClock    *ebpf.VariableSpec `ebpf:"lb_clock"`
-	LbIdle     *ebpf.VariableSpec `ebpf:"lb_idle"`
-	LbOn       *ebpf.VariableSpec `ebpf:"lb_on"`
-	LbRingSize *ebpf.VariableSpec `ebpf:"lb_ring_size"`
-	LbSecret   *ebpf.VariableSpec `ebpf:"lb_secret"`
-	LbSeed     *ebpf.VariableSpec `ebpf:"lb_seed"`
+	LbBuckets   *ebpf.VariableSpec `ebpf:"lb_buckets"`
+	LbClock     *ebpf.VariableSpec `ebpf:"lb_clock"`
+	LbIdle      *ebpf.VariableSpec `ebpf:"lb_idle"`
+	LbOn        *ebpf.VariableSpec `ebpf:"lb_on"`
+	LbRingSize  *ebpf.VariableSpec `ebpf:"lb_ring_size"`
+	LbSecret    *ebpf.VariableSpec `ebpf:"lb_secret"`
+	LbSeed      *ebpf.VariableSpec `ebpf:"lb_seed"`
+	TaiOffsetNs *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 }
 
 // MigrateObjects contains all objects after they have been loaded into the kernel.
@@ -140,25 +144,27 @@ func (o *MigrateObjects) Close() error {
 //
 // It can be passed to LoadMigrateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MigrateMaps struct {
-	LbAddrs     *ebpf.Map `ebpf:"lb_addrs"`
-	LbBackends  *ebpf.Map `ebpf:"lb_backends"`
-	LbEvents    *ebpf.Map `ebpf:"lb_events"`
-	LbFlows     *ebpf.Map `ebpf:"lb_flows"`
-	LbFragments *ebpf.Map `ebpf:"lb_fragments"`
-	LbHealth    *ebpf.Map `ebpf:"lb_health"`
-	LbLimits    *ebpf.Map `ebpf:"lb_limits"`
-	LbRings     *ebpf.Map `ebpf:"lb_rings"`
-	LbServers   *ebpf.Map `ebpf:"lb_servers"`
-	LbState     *ebpf.Map `ebpf:"lb_state"`
-	LbTraffic   *ebpf.Map `ebpf:"lb_traffic"`
-	LbVips      *ebpf.Map `ebpf:"lb_vips"`
-	LimitShares *ebpf.Map `ebpf:"limit_shares"`
-	Limits      *ebpf.Map `ebpf:"limits"`
-	Ports       *ebpf.Map `ebpf:"ports"`
+	CoarseClocks *ebpf.Map `ebpf:"coarse_clocks"`
+	LbAddrs      *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends   *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents     *ebpf.Map `ebpf:"lb_events"`
+	LbFlows      *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments  *ebpf.Map `ebpf:"lb_fragments"`
+	LbHealth     *ebpf.Map `ebpf:"lb_health"`
+	LbLimits     *ebpf.Map `ebpf:"lb_limits"`
+	LbRings      *ebpf.Map `ebpf:"lb_rings"`
+	LbServers    *ebpf.Map `ebpf:"lb_servers"`
+	LbState      *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic    *ebpf.Map `ebpf:"lb_traffic"`
+	LbVips       *ebpf.Map `ebpf:"lb_vips"`
+	LimitShares  *ebpf.Map `ebpf:"limit_shares"`
+	Limits       *ebpf.Map `ebpf:"limits"`
+	Ports        *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *MigrateMaps) Close() error {
 	return _MigrateClose(
+		m.CoarseClocks,
 		m.LbAddrs,
 		m.LbBackends,
 		m.LbEvents,
@@ -181,13 +187,14 @@ func (m *MigrateMaps) Close() error {
 //
 // It can be passed to LoadMigrateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type MigrateVariables struct {
-	LbBuckets  *ebpf.Variable `ebpf:"lb_buckets"`
-	LbClock    *ebpf.Variable `ebpf:"lb_clock"`
-	LbIdle     *ebpf.Variable `ebpf:"lb_idle"`
-	LbOn       *ebpf.Variable `ebpf:"lb_on"`
-	LbRingSize *ebpf.Variable `ebpf:"lb_ring_size"`
-	LbSecret   *ebpf.Variable `ebpf:"lb_secret"`
-	LbSeed     *ebpf.Variable `ebpf:"lb_seed"`
+	LbBuckets   *ebpf.Variable `ebpf:"lb_buckets"`
+	LbClock     *ebpf.Variable `ebpf:"lb_clock"`
+	LbIdle      *ebpf.Variable `ebpf:"lb_idle"`
+	LbOn        *ebpf.Variable `ebpf:"lb_on"`
+	LbRingSize  *ebpf.Variable `ebpf:"lb_ring_size"`
+	LbSecret    *ebpf.Variable `ebpf:"lb_secret"`
+	LbSeed      *ebpf.Variable `ebpf:"lb_seed"`
+	TaiOffsetNs *ebpf.Variable `ebpf:"tai_offset_ns"`
 }
 
 // MigratePrograms contains all programs after they have been loaded into the kernel.

@@ -483,6 +483,7 @@ type PipelineScionPort struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	PipelineMapCoarseClocks          = "coarse_clocks"
 	PipelineMapCounters              = "counters"
 	PipelineMapCpumapEnqueued        = "cpumap_enqueued"
 	PipelineMapHopCache              = "hop_cache"
@@ -566,6 +567,7 @@ const (
 	PipelineVarScionSkipMac          = "scion_skip_mac"
 	PipelineVarScionUdpPorts         = "scion_udp_ports"
 	PipelineVarScionUseFib           = "scion_use_fib"
+	PipelineVarStraightOff           = "straight_off"
 	PipelineVarTaiOffsetNs           = "tai_offset_ns"
 	PipelineVarWorkerCount           = "worker_count"
 	PipelineVarWorkerCpu             = "worker_cpu"
@@ -622,6 +624,7 @@ type PipelineProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type PipelineMapSpecs struct {
+	CoarseClocks   *ebpf.MapSpec `ebpf:"coarse_clocks"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	CpumapEnqueued *ebpf.MapSpec `ebpf:"cpumap_enqueued"`
 	HopCache       *ebpf.MapSpec `ebpf:"hop_cache"`
@@ -709,6 +712,7 @@ type PipelineVariableSpecs struct {
 	ScionSkipMac          *ebpf.VariableSpec `ebpf:"scion_skip_mac"`
 	ScionUdpPorts         *ebpf.VariableSpec `ebpf:"scion_udp_ports"`
 	ScionUseFib           *ebpf.VariableSpec `ebpf:"scion_use_fib"`
+	StraightOff           *ebpf.VariableSpec `ebpf:"straight_off"`
 	TaiOffsetNs           *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.VariableSpec `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.VariableSpec `ebpf:"worker_cpu"`
@@ -735,6 +739,7 @@ func (o *PipelineObjects) Close() error {
 //
 // It can be passed to LoadPipelineObjects or ebpf.CollectionSpec.LoadAndAssign.
 type PipelineMaps struct {
+	CoarseClocks   *ebpf.Map `ebpf:"coarse_clocks"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	CpumapEnqueued *ebpf.Map `ebpf:"cpumap_enqueued"`
 	HopCache       *ebpf.Map `ebpf:"hop_cache"`
@@ -785,6 +790,7 @@ type PipelineMaps struct {
 
 func (m *PipelineMaps) Close() error {
 	return _PipelineClose(
+		m.CoarseClocks,
 		m.Counters,
 		m.CpumapEnqueued,
 		m.HopCache,
@@ -873,6 +879,7 @@ type PipelineVariables struct {
 	ScionSkipMac          *ebpf.Variable `ebpf:"scion_skip_mac"`
 	ScionUdpPorts         *ebpf.Variable `ebpf:"scion_udp_ports"`
 	ScionUseFib           *ebpf.Variable `ebpf:"scion_use_fib"`
+	StraightOff           *ebpf.Variable `ebpf:"straight_off"`
 	TaiOffsetNs           *ebpf.Variable `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.Variable `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.Variable `ebpf:"worker_cpu"`

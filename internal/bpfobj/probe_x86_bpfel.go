@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	ProbeMapCoarseClocks   = "coarse_clocks"
 	ProbeMapLbAddrs        = "lb_addrs"
 	ProbeMapLbBackends     = "lb_backends"
 	ProbeMapLbEvents       = "lb_events"
@@ -41,6 +42,7 @@ const (
 	ProbeVarLbSecret       = "lb_secret"
 	ProbeVarLbSeed         = "lb_seed"
 	ProbeVarOneBufferBelow = "one_buffer_below"
+	ProbeVarTaiOffsetNs    = "tai_offset_ns"
 )
 
 // LoadProbe returns the embedded CollectionSpec for Probe.
@@ -92,22 +94,23 @@ type ProbeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProbeMapSpecs struct {
-	LbAddrs     *ebpf.MapSpec `ebpf:"lb_addrs"`
-	LbBackends  *ebpf.MapSpec `ebpf:"lb_backends"`
-	LbEvents    *ebpf.MapSpec `ebpf:"lb_events"`
-	LbFlows     *ebpf.MapSpec `ebpf:"lb_flows"`
-	LbFragments *ebpf.MapSpec `ebpf:"lb_fragments"`
-	LbHealth    *ebpf.MapSpec `ebpf:"lb_health"`
-	LbLimits    *ebpf.MapSpec `ebpf:"lb_limits"`
-	LbRings     *ebpf.MapSpec `ebpf:"lb_rings"`
-	LbServers   *ebpf.MapSpec `ebpf:"lb_servers"`
-	LbState     *ebpf.MapSpec `ebpf:"lb_state"`
-	LbTraffic   *ebpf.MapSpec `ebpf:"lb_traffic"`
-	LbVipCache  *ebpf.MapSpec `ebpf:"lb_vip_cache"`
-	LbVips      *ebpf.MapSpec `ebpf:"lb_vips"`
-	LimitShares *ebpf.MapSpec `ebpf:"limit_shares"`
-	Limits      *ebpf.MapSpec `ebpf:"limits"`
-	Ports       *ebpf.MapSpec `ebpf:"ports"`
+	CoarseClocks *ebpf.MapSpec `ebpf:"coarse_clocks"`
+	LbAddrs      *ebpf.MapSpec `ebpf:"lb_addrs"`
+	LbBackends   *ebpf.MapSpec `ebpf:"lb_backends"`
+	LbEvents     *ebpf.MapSpec `ebpf:"lb_events"`
+	LbFlows      *ebpf.MapSpec `ebpf:"lb_flows"`
+	LbFragments  *ebpf.MapSpec `ebpf:"lb_fragments"`
+	LbHealth     *ebpf.MapSpec `ebpf:"lb_health"`
+	LbLimits     *ebpf.MapSpec `ebpf:"lb_limits"`
+	LbRings      *ebpf.MapSpec `ebpf:"lb_rings"`
+	LbServers    *ebpf.MapSpec `ebpf:"lb_servers"`
+	LbState      *ebpf.MapSpec `ebpf:"lb_state"`
+	LbTraffic    *ebpf.MapSpec `ebpf:"lb_traffic"`
+	LbVipCache   *ebpf.MapSpec `ebpf:"lb_vip_cache"`
+	LbVips       *ebpf.MapSpec `ebpf:"lb_vips"`
+	LimitShares  *ebpf.MapSpec `ebpf:"limit_shares"`
+	Limits       *ebpf.MapSpec `ebpf:"limits"`
+	Ports        *ebpf.MapSpec `ebpf:"ports"`
 }
 
 // ProbeVariableSpecs contains global variables before they are loaded into the kernel.
@@ -122,6 +125,7 @@ type ProbeVariableSpecs struct {
 	LbSecret       *ebpf.VariableSpec `ebpf:"lb_secret"`
 	LbSeed         *ebpf.VariableSpec `ebpf:"lb_seed"`
 	OneBufferBelow *ebpf.VariableSpec `ebpf:"one_buffer_below"`
+	TaiOffsetNs    *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 }
 
 // ProbeObjects contains all objects after they have been loaded into the kernel.
@@ -144,26 +148,28 @@ func (o *ProbeObjects) Close() error {
 //
 // It can be passed to LoadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProbeMaps struct {
-	LbAddrs     *ebpf.Map `ebpf:"lb_addrs"`
-	LbBackends  *ebpf.Map `ebpf:"lb_backends"`
-	LbEvents    *ebpf.Map `ebpf:"lb_events"`
-	LbFlows     *ebpf.Map `ebpf:"lb_flows"`
-	LbFragments *ebpf.Map `ebpf:"lb_fragments"`
-	LbHealth    *ebpf.Map `ebpf:"lb_health"`
-	LbLimits    *ebpf.Map `ebpf:"lb_limits"`
-	LbRings     *ebpf.Map `ebpf:"lb_rings"`
-	LbServers   *ebpf.Map `ebpf:"lb_servers"`
-	LbState     *ebpf.Map `ebpf:"lb_state"`
-	LbTraffic   *ebpf.Map `ebpf:"lb_traffic"`
-	LbVipCache  *ebpf.Map `ebpf:"lb_vip_cache"`
-	LbVips      *ebpf.Map `ebpf:"lb_vips"`
-	LimitShares *ebpf.Map `ebpf:"limit_shares"`
-	Limits      *ebpf.Map `ebpf:"limits"`
-	Ports       *ebpf.Map `ebpf:"ports"`
+	CoarseClocks *ebpf.Map `ebpf:"coarse_clocks"`
+	LbAddrs      *ebpf.Map `ebpf:"lb_addrs"`
+	LbBackends   *ebpf.Map `ebpf:"lb_backends"`
+	LbEvents     *ebpf.Map `ebpf:"lb_events"`
+	LbFlows      *ebpf.Map `ebpf:"lb_flows"`
+	LbFragments  *ebpf.Map `ebpf:"lb_fragments"`
+	LbHealth     *ebpf.Map `ebpf:"lb_health"`
+	LbLimits     *ebpf.Map `ebpf:"lb_limits"`
+	LbRings      *ebpf.Map `ebpf:"lb_rings"`
+	LbServers    *ebpf.Map `ebpf:"lb_servers"`
+	LbState      *ebpf.Map `ebpf:"lb_state"`
+	LbTraffic    *ebpf.Map `ebpf:"lb_traffic"`
+	LbVipCache   *ebpf.Map `ebpf:"lb_vip_cache"`
+	LbVips       *ebpf.Map `ebpf:"lb_vips"`
+	LimitShares  *ebpf.Map `ebpf:"limit_shares"`
+	Limits       *ebpf.Map `ebpf:"limits"`
+	Ports        *ebpf.Map `ebpf:"ports"`
 }
 
 func (m *ProbeMaps) Close() error {
 	return _ProbeClose(
+		m.CoarseClocks,
 		m.LbAddrs,
 		m.LbBackends,
 		m.LbEvents,
@@ -195,6 +201,7 @@ type ProbeVariables struct {
 	LbSecret       *ebpf.Variable `ebpf:"lb_secret"`
 	LbSeed         *ebpf.Variable `ebpf:"lb_seed"`
 	OneBufferBelow *ebpf.Variable `ebpf:"one_buffer_below"`
+	TaiOffsetNs    *ebpf.Variable `ebpf:"tai_offset_ns"`
 }
 
 // ProbePrograms contains all programs after they have been loaded into the kernel.

@@ -57,6 +57,7 @@ type SFlowSflowRecord struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	SFlowMapCoarseClocks          = "coarse_clocks"
 	SFlowMapCounters              = "counters"
 	SFlowMapCpumapEnqueued        = "cpumap_enqueued"
 	SFlowMapHopCache              = "hop_cache"
@@ -151,6 +152,7 @@ const (
 	SFlowVarSflowOn               = "sflow_on"
 	SFlowVarSflowRecords          = "sflow_records"
 	SFlowVarSflowShift            = "sflow_shift"
+	SFlowVarStraightOff           = "straight_off"
 	SFlowVarTaiOffsetNs           = "tai_offset_ns"
 	SFlowVarWorkerCount           = "worker_count"
 	SFlowVarWorkerCpu             = "worker_cpu"
@@ -207,6 +209,7 @@ type SFlowProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SFlowMapSpecs struct {
+	CoarseClocks   *ebpf.MapSpec `ebpf:"coarse_clocks"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	CpumapEnqueued *ebpf.MapSpec `ebpf:"cpumap_enqueued"`
 	HopCache       *ebpf.MapSpec `ebpf:"hop_cache"`
@@ -305,6 +308,7 @@ type SFlowVariableSpecs struct {
 	SflowOn               *ebpf.VariableSpec `ebpf:"sflow_on"`
 	SflowRecords          *ebpf.VariableSpec `ebpf:"sflow_records"`
 	SflowShift            *ebpf.VariableSpec `ebpf:"sflow_shift"`
+	StraightOff           *ebpf.VariableSpec `ebpf:"straight_off"`
 	TaiOffsetNs           *ebpf.VariableSpec `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.VariableSpec `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.VariableSpec `ebpf:"worker_cpu"`
@@ -331,6 +335,7 @@ func (o *SFlowObjects) Close() error {
 //
 // It can be passed to LoadSFlowObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SFlowMaps struct {
+	CoarseClocks   *ebpf.Map `ebpf:"coarse_clocks"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	CpumapEnqueued *ebpf.Map `ebpf:"cpumap_enqueued"`
 	HopCache       *ebpf.Map `ebpf:"hop_cache"`
@@ -384,6 +389,7 @@ type SFlowMaps struct {
 
 func (m *SFlowMaps) Close() error {
 	return _SFlowClose(
+		m.CoarseClocks,
 		m.Counters,
 		m.CpumapEnqueued,
 		m.HopCache,
@@ -483,6 +489,7 @@ type SFlowVariables struct {
 	SflowOn               *ebpf.Variable `ebpf:"sflow_on"`
 	SflowRecords          *ebpf.Variable `ebpf:"sflow_records"`
 	SflowShift            *ebpf.Variable `ebpf:"sflow_shift"`
+	StraightOff           *ebpf.Variable `ebpf:"straight_off"`
 	TaiOffsetNs           *ebpf.Variable `ebpf:"tai_offset_ns"`
 	WorkerCount           *ebpf.Variable `ebpf:"worker_count"`
 	WorkerCpu             *ebpf.Variable `ebpf:"worker_cpu"`

@@ -38,6 +38,9 @@ type Options struct {
 	// Temporary pins nothing: the data plane ends with Close or with the process, however that ends. It is for
 	// measurements and tests.
 	Temporary bool
+	// General takes the straight ways out of the stages, so that their general code handles all packets. No configuration sets it: it
+	// exists to compare both.
+	General bool
 	// RoundRobin spreads packets over the workers in turn, whatever their flow. No configuration sets it: it exists to
 	// measure what reordering costs.
 	RoundRobin bool

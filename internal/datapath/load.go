@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/bpfobj/fold"
 	"culvert/internal/host/netdev"
 )
 
@@ -52,7 +53,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 	if err := inst.share(l); err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+	coll, err := fold.Load(spec, ebpf.CollectionOptions{
 		MapReplacements: l.reused,
 	})
 	if err != nil {
@@ -144,6 +145,9 @@ func setConstants(spec *ebpf.CollectionSpec, m meta, o Options) error {
 		if err := spec.Variables[bpfobj.PipelineVarOneBufferBelow].Set(uint32(netdev.FirstBuffer)); err != nil {
 			return fmt.Errorf("setting what the first of several buffers holds: %w", err)
 		}
+	}
+	if err := spec.Variables[bpfobj.PipelineVarStraightOff].Set(o.General); err != nil {
+		return fmt.Errorf("taking the straight ways out: %w", err)
 	}
 	return setWorkers(spec, m, o.RoundRobin)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/bpfobj/fold"
 )
 
 // Observer is a part that may watch the programs of a data plane at work. It belongs to no stage. While it has a program in front,
@@ -118,7 +119,7 @@ func (i *Instance) Variant(spec *ebpf.CollectionSpec, more map[string]*ebpf.Map)
 			replace[name] = m
 		}
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	coll, err := fold.Load(spec, ebpf.CollectionOptions{MapReplacements: replace})
 	if err != nil {
 		return nil, bpfobj.LoadError(err)
 	}

@@ -34,7 +34,8 @@ type Subject struct {
 	From End
 	// Verdict is the verdict that the program must return for every frame, such as XDPRedirect.
 	Verdict uint32
-	// Learns is set if the program keeps state of frames. It gets each frame once more before it is measured.
+	// Learns is set if the program keeps state of frames. It gets each frame once more before it is measured, and the measured ones in another
+	// order: state that was made in the order in which it is asked for would be found in memory one after the other.
 	Learns bool
 }
 
@@ -168,7 +169,10 @@ func newTrial(s Subject, o CostOptions) (*trial, error) {
 	}
 	err = t.check(o.Checked)
 	if err == nil && s.Learns {
-		_, _, err = t.run(t.with, 0, len(s.Frames))
+		if _, _, err = t.run(t.with, 0, len(s.Frames)); err == nil {
+			t.table.shuffle()
+			err = errors.Join(t.table.fill(t.with.Templates), t.table.fill(t.without.Templates))
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.close())

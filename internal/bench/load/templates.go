@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -94,6 +96,12 @@ func (t *table) size(spec *ebpf.CollectionSpec) error {
 		spec.Variables[BenchVarTemplateCount].Set(uint32(len(t.frames))),
 		spec.Variables[BenchVarHeaderMax].Set(uint32(t.header)),
 	)
+}
+
+// shuffle changes the order of the frames, always in the same way. The table must not have stamps.
+func (t *table) shuffle() {
+	t.frames = slices.Clone(t.frames)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(t.frames), func(i, j int) { t.frames[i], t.frames[j] = t.frames[j], t.frames[i] })
 }
 
 // fill writes the table into the map "templates".

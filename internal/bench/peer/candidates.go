@@ -79,6 +79,9 @@ var candidates = []Candidate{
 	{Name: "culvert+reference", scenarios: []string{"veth"}, SCION: true, Exclusive: true, Device: func(o DeviceOptions) Device {
 		return &culvertReference{Reference: Reference{traffic: o.traffic(true), program: o.Router}}
 	}},
+	{Name: "culvert-general", scenarios: []string{"cost"}, SCION: true, Device: func(o DeviceOptions) Device {
+		return &Culvert{Traffic: o.traffic(true), SkipMAC: true, General: true}
+	}},
 	{Name: "culvert-switch-cold", scenarios: []string{"cost"}, SCION: true, Device: func(o DeviceOptions) Device {
 		t := o.traffic(true)
 		t.Crossing = true

@@ -22,6 +22,8 @@ type Culvert struct {
 	Traffic SCIONTraffic
 	// SkipMAC turns the verification of hop field MACs off.
 	SkipMAC bool
+	// General leaves out the straight way, so that the general code handles all packets.
+	General bool
 	// Workers are the CPUs that packets are spread over: by flow, or round-robin if RoundRobin is set.
 	Workers    []int
 	RoundRobin bool
@@ -71,6 +73,7 @@ func (d *Culvert) load(p Path) error {
 		Parts:      []datapath.Part{part},
 		Workers:    datapath.Workers{CPUs: d.Workers, Queue: d.queue},
 		RoundRobin: d.RoundRobin,
+		General:    d.General,
 		Temporary:  true,
 	}
 	err = p.In.Netns.Do(func() error {

@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/bpfobj/fold"
 	"culvert/internal/host/pins"
 	"culvert/internal/reason"
 )
@@ -103,7 +104,7 @@ func load(dev *net.Interface, o Options, counters *ebpf.Map) (_ *program, err er
 	if counters != nil && spec.Maps[bpfobj.DecapMapDecapCounters].Compatible(counters) == nil {
 		reused[bpfobj.DecapMapDecapCounters] = counters
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: reused})
+	coll, err := fold.Load(spec, ebpf.CollectionOptions{MapReplacements: reused})
 	if err != nil {
 		return nil, bpfobj.LoadError(err)
 	}

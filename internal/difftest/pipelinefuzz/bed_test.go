@@ -32,9 +32,13 @@ import (
 )
 
 // stages says which stages a bed has.
-type stages struct{ filter, lb, scion, route bool }
+type stages struct {
+	filter, lb, scion, route bool
+	// general takes the straight ways out.
+	general bool
+}
 
-var allStages = stages{true, true, true, true}
+var allStages = stages{filter: true, lb: true, scion: true, route: true}
 
 // deviceMTU is large enough for the longest frames.
 const deviceMTU = 9216
@@ -76,12 +80,17 @@ type bed struct {
 // newBed attaches the stages. The SCION network has all types of links and both families.
 func newBed(t testing.TB, on stages) *bed {
 	t.Helper()
+	return newBedOf(t, on, scionpkt.RandomNetwork(rand.New(rand.NewPCG(14, 14)), scionpkt.Mixes()[0], uint32(time.Now().Unix())))
+}
+
+// newBedOf is newBed for a given SCION network.
+func newBedOf(t testing.TB, on stages, network *scionpkt.Network) *bed {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("needs root: run 'make test-root'")
 	}
-	rng := rand.New(rand.NewPCG(14, 14))
 	b := &bed{
-		on: on, net: scionpkt.RandomNetwork(rng, scionpkt.Mixes()[0], uint32(time.Now().Unix())), calls: make(chan func()),
+		on: on, net: network, calls: make(chan func()),
 		assigned: make(map[flow]lbplane.BackendID), kept: make(map[flow]lbplane.BackendID),
 		strays: make(map[fragments]bool), seen: make(map[string]int),
 	}
@@ -135,7 +144,7 @@ func (b *bed) setUp() error {
 	if err != nil {
 		return err
 	}
-	o := datapath.Options{Name: "fuzz", Interfaces: names, Temporary: true}
+	o := datapath.Options{Name: "fuzz", Interfaces: names, Temporary: true, General: b.on.general}
 	if b.on.scion {
 		c := scionjudge.Config(b.net)
 		c.Services = []netip.Addr{b.servicesAt()}

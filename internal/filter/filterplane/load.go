@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"culvert/internal/bpfobj"
+	"culvert/internal/bpfobj/fold"
 	"culvert/internal/datapath"
 	"culvert/internal/filter/cbpf"
 )
@@ -174,7 +175,7 @@ func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.
 	if c.top != TopOff && c.talkers != nil {
 		replace[bpfobj.FilterMapFilterTopBuckets] = c.talkers
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+	coll, err := fold.Load(spec, ebpf.CollectionOptions{
 		MapReplacements: replace,
 		// To fill the log, the verifier walks through all rules a second time.
 		Programs: ebpf.ProgramOptions{LogDisabled: len(c.steps) > maxVerifierLog},

@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	macMapCoarseClocks          = "coarse_clocks"
 	macMapCounters              = "counters"
 	macMapHopCache              = "hop_cache"
 	macMapPorts                 = "ports"
@@ -96,6 +97,7 @@ type macProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type macMapSpecs struct {
+	CoarseClocks  *ebpf.MapSpec `ebpf:"coarse_clocks"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	HopCache      *ebpf.MapSpec `ebpf:"hop_cache"`
 	Ports         *ebpf.MapSpec `ebpf:"ports"`
@@ -150,6 +152,7 @@ func (o *macObjects) Close() error {
 //
 // It can be passed to loadMacObjects or ebpf.CollectionSpec.LoadAndAssign.
 type macMaps struct {
+	CoarseClocks  *ebpf.Map `ebpf:"coarse_clocks"`
 	Counters      *ebpf.Map `ebpf:"counters"`
 	HopCache      *ebpf.Map `ebpf:"hop_cache"`
 	Ports         *ebpf.Map `ebpf:"ports"`
@@ -167,6 +170,7 @@ type macMaps struct {
 
 func (m *macMaps) Close() error {
 	return _MacClose(
+		m.CoarseClocks,
 		m.Counters,
 		m.HopCache,
 		m.Ports,

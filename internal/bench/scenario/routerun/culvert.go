@@ -28,6 +28,8 @@ type culvert struct {
 	noMirror bool
 	// unfed stops updating the mirror once it is complete. Packets use it nevertheless.
 	unfed bool
+	// general leaves out the straight way, so that the general code handles all packets.
+	general bool
 	// joined is a further part of the data plane, nil if there is none.
 	joined datapath.Part
 	// workers are the CPUs that packets are spread over, nil for none.
@@ -65,6 +67,7 @@ func (d *culvert) Prepare(ctx context.Context, p peer.Path) (err error) {
 			Name: "bench", Interfaces: names, Temporary: true,
 			Parts:   []datapath.Part{routeplane.NewPart(routeplane.Options{NoMirror: d.noMirror, Trusting: d.unfed})},
 			Workers: datapath.Workers{CPUs: d.workers},
+			General: d.general,
 		}
 		if d.joined != nil {
 			o.Parts = append(o.Parts, d.joined)

@@ -44,6 +44,7 @@ func InsnRouters() (programs, paths []peer.Candidate) {
 	add(&programs, "fib", fib)
 	add(&programs, "route-fib", routeFIB)
 	add(&programs, "route-mirror", routeMirror)
+	add(&programs, "route-general", func() peer.Preparer { return &culvert{unfed: true, general: true} })
 	add(&paths, "route-linux", func() peer.Preparer { return &programDevice{program: load.BenchProgBenchEmpty} })
 	add(&paths, "fib", fib)
 	add(&paths, "route-fib", routeFIB)

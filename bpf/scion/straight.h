@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_SCION_STRAIGHT_H
+#define CULVERT_SCION_STRAIGHT_H
+
+#include "core/straight.h"
+
+#include "check.h"
+#include "counters.h"
+#include "send.h"
+
+/*
+ * The straight way of most packets: from the external link of the ingress interface to another external link, both of one
+ * family, in the middle of a segment, without extension headers, alerts or peering. It repeats scion_decide and scion_send
+ * for these packets alone. Whatever it does not expect it leaves to them, and has written nothing by then.
+ */
+
+/* What is unusual of a place on a path. */
+#define STRAIGHT_POS                                                                   \
+	(PATH_POS_OUTSIDE | PATH_POS_WRONG_INFO | PATH_POS_LONE_HOP | PATH_POS_FIRST | \
+	 PATH_POS_LAST | PATH_POS_SWITCH)
+
+/* Where a packet is on its path, and what changes. */
+struct scion_straight {
+	void *meta;
+	void *info;
+	void *hop;
+	__be32 next; /* the meta header for the next hop */
+	__be32 word; /* the first word of the info field as it leaves */
+	__u16 egress; /* interface IDs, host order */
+	__u16 ingress;
+};
+
+/* Whether a datagram is one of the link that is kept in the interface. in has it then. */
+static __always_inline bool straight_link(const struct scion_port *port, const void *pair,
+					  const bool v6, struct scion_ingress *in)
+{
+	__u32 seq = seq_begin(&port->seq);
+
+	if (port->family != (v6 ? 6 : 4))
+		return false;
+	if (LOAD64(pair) != LOAD64(port->pair))
+		return false;
+	if (!v6) {
+		if (LOAD32(pair + 8) != LOAD32(port->pair + 8))
+			return false;
+	} else if (LOAD64(pair + 8) != LOAD64(port->pair + 8) ||
+		   LOAD64(pair + 16) != LOAD64(port->pair + 16) ||
+		   LOAD64(pair + 24) != LOAD64(port->pair + 24) ||
+		   LOAD32(pair + 32) != LOAD32(port->pair + 32)) {
+		return false;
+	}
+	in->counters = port->in.counters;
+	in->ifid = port->in.ifid;
+	in->type = port->in.type;
+	return in->ifid && seq_same(&port->seq, seq);
+}
+
+/* Reads header and path, and makes the checks of scion_decide but for the MAC. */
+static __always_inline bool straight_read(void *hdr, void *data_end, __u32 len,
+					  struct scion_straight *s)
+{
+	const struct path_pos *at;
+	__u32 hdr_len, meta_off, ids;
+	__u8 types, proto;
+	__be16 mac;
+
+	if (hdr + SCION_HOST_OFF > data_end || len > SCION_MAX_LEN)
+		return false;
+	proto = LOAD8(hdr + 4);
+	if (proto != L4_UDP && proto != L4_TCP && proto != L4_SCMP)
+		return false;
+	hdr_len = LOAD8(hdr + 5) * 4;
+	/* For a header beyond the end the difference is more than 16 bits can say. */
+	if (LOAD8(hdr + 8) != PATH_SCION || bpf_ntohs(LOAD16(hdr + 6)) != len - hdr_len)
+		return false;
+	if (LOAD64(hdr + SCION_ADDR_OFF) == scion_local_ia ||
+	    LOAD64(hdr + SCION_ADDR_OFF + 8) == scion_local_ia)
+		return false;
+	types = LOAD8(hdr + 9);
+	meta_off = SCION_HOST_OFF + 8 + 4 * ((types & 3) + (types >> 4 & 3));
+	s->meta = hdr + meta_off;
+	if (s->meta + SCION_META_LEN > data_end)
+		return false;
+	at = path_pos(LOAD32(s->meta));
+	if (!at || at->flags & STRAIGHT_POS || meta_off + at->len > hdr_len)
+		return false;
+	s->next = at->next;
+	s->info = s->meta + (at->info_off & 0x1f);
+	s->hop = s->meta + (at->hop_off & 0x3ff);
+	if (s->info + SCION_INFO_LEN > data_end || s->hop + SCION_HOP_LEN > data_end)
+		return false;
+	if (LOAD8(s->info) & ~INFO_CONS_DIR ||
+	    LOAD8(s->hop) & (HOP_EGRESS_ALERT | HOP_INGRESS_ALERT))
+		return false;
+	mac = LOAD16(s->hop + 6);
+	s->word = (LOAD32(s->info) & bpf_htonl(INFO_CONS_DIR << 24 | 0xffff)) ^ (__u32)mac << 16;
+	ids = bpf_ntohl(LOAD32(s->hop + 2));
+	if (!LOAD8(s->info))
+		ids = ids << 16 | ids >> 16;
+	s->ingress = ids >> 16;
+	s->egress = ids;
+	return true;
+}
+
+static __always_inline bool straight_expired(const struct scion_straight *s, __u64 recent)
+{
+	__u64 start = bpf_ntohl(LOAD32(s->info + 4));
+	__u64 units = 1 + LOAD8(s->hop + 1);
+
+	return wall_past(start * 1000000000ULL + units * 337500000000ULL, recent);
+}
+
+/* The SegID that the MAC covers is that of the packet in the direction of construction, else the one that it leaves with. */
+static __always_inline bool straight_mac(const struct scion_straight *s, __u64 recent)
+{
+	__u16 segid = LOAD8(s->info) ? LOAD16(s->info + 2) : s->word >> 16;
+	struct hop_mac h = hop_mac_input(s->info, s->hop, segid);
+
+	return hop_verify(&h, recent);
+}
+
+static __always_inline void straight_count(__u32 in, __u32 out, __u32 len)
+{
+	__u32 class = size_class(len);
+	struct scion_counters *c;
+
+	if (class >= SIZE_CLASSES)
+		return;
+	c = bpf_map_lookup_elem(&scion_traffic, &in);
+	if (!c)
+		return;
+	c->in[class].packets++;
+	c->in[class].bytes += len;
+	c = bpf_map_lookup_elem(&scion_traffic, &out);
+	if (!c)
+		return;
+	c->out[TRAFFIC_BR_TRANSIT][class].packets++;
+	c->out[TRAFFIC_BR_TRANSIT][class].bytes += len;
+}
+
+/*
+ * Forwards a datagram of len bytes behind its UDP header, and returns the index of the interface that it leaves by. 0: it
+ * does not go this way, and is unchanged. Parsing has checked the headers up to UDP's.
+ */
+static __always_inline __u32 scion_straight(struct xdp_md *ctx, const struct scion_port *port,
+					    struct wall_clock *clock, __u32 len, const bool v6)
+{
+	const __u32 outer = v6 ? OUTER_IPV6 : OUTER_IPV4;
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	struct scion_straight s;
+	struct scion_ingress in;
+	struct scion_iface *iface;
+	struct scion_link *l;
+	__u64 recent, dmac, smac, sum;
+	__u32 id, seq, out, to;
+	__be16 ip_len, udp_len;
+	__u16 check;
+
+	if (data + outer > data_end ||
+	    !straight_link(port, data + (v6 ? IPV6_SADDR : IPV4_SADDR), v6, &in) ||
+	    !straight_read(data + outer, data_end, len, &s) || s.ingress != in.ifid)
+		return 0;
+	id = s.egress;
+	iface = scion_iface(id);
+	if (!iface || !iface->link || scion_check_link_types(in.type, iface->type, false))
+		return 0;
+	id = iface->link - 1;
+	l = bpf_map_lookup_elem(&scion_links, &id);
+	if (!l || l->scope != SCOPE_EXTERNAL || l->v6 != v6 || !l->up)
+		return 0;
+	recent = wall_recent(clock);
+	if (straight_expired(&s, recent) || !straight_mac(&s, recent))
+		return 0;
+	seq = seq_begin(&l->seq);
+	to = l->hop.port;
+	dmac = LOAD64(l->hop.dmac);
+	smac = LOAD64(l->hop.smac);
+	if (!to || len + outer - ETH_HLEN > l->hop.mtu ||
+	    !next_hop_takes(ctx, &l->hop, data_end - data) || !seq_same(&l->seq, seq))
+		return 0;
+	check = LOAD16(data + outer - 2);
+	if (check) {
+		sum = (__u64)l->l4_sum + (__u16)~check;
+		sum += scion_old_sum(data, data_end, v6);
+		sum += (__u64)(__u32)~LOAD32(s.meta) + s.next;
+		sum += (__u64)(__u32)~LOAD32(s.info) + s.word;
+		check = ~csum_fold(sum);
+		check = check ?: 0xffff;
+	}
+	STORE32(s.meta, s.next);
+	STORE32(s.info, s.word);
+	udp_len = bpf_htons(len + sizeof(struct udphdr));
+	STORE64(data, dmac);
+	STORE64(data + 6, smac);
+	STORE16(data + 12, v6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP));
+	copy(data + ETH_HLEN, l->ip, v6 ? 48 : 28);
+	if (v6) {
+		STORE16(data + ETH_HLEN + 4, udp_len);
+	} else {
+		ip_len = bpf_htons(len + sizeof(struct udphdr) + sizeof(struct iphdr));
+		STORE16(data + ETH_HLEN + 2, ip_len);
+		STORE16(data + ETH_HLEN + 10, ~csum_fold((__u64)l->ip_sum + ip_len));
+	}
+	STORE16(data + outer - 4, udp_len);
+	STORE16(data + outer - 2, check);
+	out = l->counters;
+	straight_count(in.counters, out, len);
+	return to;
+}
+
+/* They are global functions, so that the verifier checks them once, and not again for each path to a call. */
+__noinline __u32 scion_straight4(struct xdp_md *ctx, const struct scion_port *port,
+				 struct wall_clock *clock, __u32 len)
+{
+	return scion_on && port && clock ? scion_straight(ctx, port, clock, len, false) : 0;
+}
+
+__noinline __u32 scion_straight6(struct xdp_md *ctx, const struct scion_port *port,
+				 struct wall_clock *clock, __u32 len)
+{
+	return scion_on && port && clock ? scion_straight(ctx, port, clock, len, true) : 0;
+}
+
+#endif
