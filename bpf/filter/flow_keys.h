@@ -19,6 +19,13 @@ struct flow_keys {
 	__u16 l3;
 	/* Offset of the transport header from data. 0: it is not in the first buffer, or in another fragment. */
 	__u16 l4;
+	/*
+	 * What lookups of rules have found (filterplane): the first rule that matches, and the first that reads beyond the end
+	 * of the frame. Ranks are higher for rules further in front. 0: there is none.
+	 */
+	__u32 rank;
+	__u32 rule; /* twice the index of its counters, plus 1 if it drops */
+	__u32 cut; /* the rank of the other one */
 } __attribute__((aligned(8)));
 
 /* What could not be read of a packet. */

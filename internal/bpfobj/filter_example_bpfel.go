@@ -69,7 +69,9 @@ type FilterFlowKeys struct {
 	Missed uint8
 	L3     uint16
 	L4     uint16
-	_      [4]byte
+	Rank   uint32
+	Rule   uint32
+	Cut    uint32
 }
 
 type FilterTopBucket struct {

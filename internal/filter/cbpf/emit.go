@@ -118,6 +118,11 @@ func (t *translator) branchOn(i int) {
 	ins := t.p[i]
 	op := jumpOps[aluOp(ins)]
 	yes, no := t.branch(i)
+	if t.stores(i) {
+		t.emit(asm.StoreMem(asm.R10, t.o.Choices[i].Slot, regA, asm.Word))
+		t.jump(yes)
+		return
+	}
 	t.test(op, inverse[op], yes, no, func(op asm.JumpOp, label string) asm.Instruction {
 		if withX(ins) {
 			return op.Reg32(regA, regX, label)
@@ -214,15 +219,15 @@ func (t *translator) loadFar(i int) {
 		if ins.K > 0 {
 			t.emit(asm.Add.Imm(asm.R2, int32(ins.K)))
 		}
-		t.emit(asm.JGT.Imm(asm.R2, maxOffset, t.o.Short))
+		t.emit(asm.JGT.Imm(asm.R2, maxOffset, t.short(i)))
 	} else {
 		t.emit(asm.Mov.Imm32(asm.R2, int32(ins.K)))
 	}
 	if t.o.LoadSlot != 0 {
-		t.loadInline(size(ins))
+		t.loadInline(size(ins), t.short(i))
 	} else {
 		t.emit(asm.Mov.Imm32(asm.R3, int32(size(ins))), asm.Mov.Reg(asm.R1, regCtx), asm.Call.Label(LoadFunction),
-			asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.JNE.Imm(asm.R1, 0, t.o.Short))
+			asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.JNE.Imm(asm.R1, 0, t.short(i)))
 	}
 	if ins.Op == opMSH {
 		t.emit(asm.Mov.Reg32(regX, asm.R0))
@@ -236,10 +241,10 @@ func (t *translator) loadFar(i int) {
 }
 
 // loadInline does what LoadFunction does, without a stack frame of its own.
-func (t *translator) loadInline(bytes uint32) {
+func (t *translator) loadInline(bytes uint32, short string) {
 	slot := t.o.LoadSlot
 	t.emit(asm.Mov.Reg(asm.R1, regCtx), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(slot)),
-		asm.Mov.Imm32(asm.R4, int32(bytes)), asm.FnXdpLoadBytes.Call(), asm.JNE.Imm(asm.R0, 0, t.o.Short))
+		asm.Mov.Imm32(asm.R4, int32(bytes)), asm.FnXdpLoadBytes.Call(), asm.JNE.Imm(asm.R0, 0, short))
 	if bytes == 1 {
 		t.emit(asm.LoadMem(asm.R0, asm.R10, slot, asm.Byte))
 		return

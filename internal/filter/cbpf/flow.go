@@ -57,12 +57,12 @@ func (f *flow) visit(i int) {
 	case class(ins) == classRET:
 		f.live[i] = liveA
 	case isPacketLoad(ins) && ins.K > maxOffset:
-		f.to[i] = dest{label: f.o.Short}
+		f.to[i] = dest{label: f.short(i)}
 	case ins.Op == opJA:
 		f.skip(i, f.to[i+1+int(ins.K)])
 	case isBranch(ins):
 		yes, no := f.branch(i)
-		if yes == no {
+		if yes == no && !f.stores(i) {
 			f.skip(i, yes)
 			return
 		}
@@ -93,9 +93,26 @@ func (f *flow) liveAt(d dest) uint32 {
 	return f.live[d.at]
 }
 
-// branch returns the targets of a conditional jump.
+// branch returns the targets of a conditional jump. They are the same if there is a choice.
 func (f *flow) branch(i int) (yes, no dest) {
-	return f.to[i+1+int(f.p[i].Jt)], f.to[i+1+int(f.p[i].Jf)]
+	yes, no = f.to[i+1+int(f.p[i].Jt)], f.to[i+1+int(f.p[i].Jf)]
+	if c, ok := f.o.Choices[i]; ok && c.Yes {
+		return yes, yes
+	} else if ok {
+		return no, no
+	}
+	return yes, no
+}
+
+// stores tells whether A is stored in the place of a comparison.
+func (f *flow) stores(i int) bool { return f.o.Choices[i].Slot != 0 }
+
+// short returns the label at which the code ends if a load reads beyond the end of the frame.
+func (f *flow) short(i int) string {
+	if label, ok := f.o.ShortAt[i]; ok {
+		return label
+	}
+	return f.o.Short
 }
 
 // next returns what may follow an instruction that is not skipped.

@@ -45,7 +45,7 @@ func (f *flow) loadOrders(forced []bool) {
 		}
 		ins := f.p[i]
 		f.raw[i] = isPacketLoad(ins) && class(ins) == classLD && size(ins) > 1 && !after
-		need[i] = forced[i] || f.needsHost(ins, after)
+		need[i] = forced[i] || f.stores(i) || f.needsHost(ins, after)
 	}
 }
 

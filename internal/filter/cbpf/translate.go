@@ -38,6 +38,17 @@ type Options struct {
 	LoadSlot int16
 	// FarOnly makes only the far copy.
 	FarOnly bool
+	// Choices has the comparisons with constants that the code does not make, by the numbers of their instructions.
+	Choices map[int]Choice
+	// ShortAt has the labels that stand for Short at some packet loads, by the numbers of their instructions.
+	ShortAt map[int]string
+}
+
+// Choice is what stands for a comparison: the code goes on where Yes says, whatever A is.
+type Choice struct {
+	Yes bool
+	// Slot is the offset from R10 of 4 bytes to which A is stored, in host order. It is not stored if Slot is 0.
+	Slot int16
 }
 
 const (

@@ -80,16 +80,52 @@ type setStep struct {
 	not       bool
 }
 
+// item is a rule, or a lookup of rules, at the place of the first of them.
+type item struct {
+	place  int
+	step   *ruleStep // nil for a lookup
+	lookup *lookup
+	// check is set if a lookup may have found a rule in front of this place, since it was last asked. After is set behind lookups.
+	check, after bool
+}
+
+// itemsOf returns what a packet goes through. All rules of lookups are left out but for the lookups.
+func itemsOf(steps []ruleStep, lookups []*lookup) (items []item) {
+	of := make(map[int]*lookup)
+	for _, l := range lookups {
+		for _, n := range l.rules {
+			of[n] = l
+		}
+	}
+	for n := range steps {
+		switch l := of[n]; {
+		case l == nil:
+			items = append(items, item{place: n, step: &steps[n]})
+		case l.rules[0] == n:
+			items = append(items, item{place: n, lookup: l})
+		}
+	}
+	for k := 1; k < len(items); k++ {
+		from, to := items[k-1].place, items[k].place
+		for n := from; n < to; n++ {
+			items[k].check = items[k].check || of[n] != nil
+		}
+		items[k].after = items[k-1].after || items[k-1].lookup != nil
+	}
+	return items
+}
+
 // rulesBody returns the code of filter_rules, and that of the functions that it calls if there are many rules. Bonds tells whether an
 // interface of the data plane is a bond: packets come in by its members then, and rules know the bond.
-func rulesBody(steps []ruleStep, bonds bool) (body asm.Instructions, chunks []asm.Instructions, err error) {
-	for len(steps) > 0 {
-		code, n, err := rulesFunction(steps, bonds)
+func rulesBody(items []item, bonds bool) (body asm.Instructions, chunks []asm.Instructions, err error) {
+	looks := slices.ContainsFunc(items, func(i item) bool { return i.lookup != nil })
+	for len(items) > 0 {
+		code, n, err := rulesFunction(items, bonds, looks)
 		if err != nil {
 			return nil, nil, err
 		}
 		chunks = append(chunks, code)
-		steps = steps[n:]
+		items = items[n:]
 	}
 	if len(chunks) == 1 {
 		return chunks[0], nil, nil
@@ -111,22 +147,52 @@ func rulesBody(steps []ruleStep, bonds bool) (body asm.Instructions, chunks []as
 
 func chunkName(n int) string { return fmt.Sprintf("%s_%d", fnRules, n) }
 
-// rulesFunction returns the code of the first n rules, which are as many as one function takes.
-func rulesFunction(steps []ruleStep, bonds bool) (code asm.Instructions, n int, err error) {
+// rulesFunction returns the code of the first n items, which are as many as one function takes. Looks is set if there are lookups, also
+// in other functions.
+func rulesFunction(items []item, bonds, looks bool) (code asm.Instructions, n int, err error) {
 	near, far := &bodyWriter{}, &bodyWriter{far: true}
-	for ; n < len(steps) && (n == 0 || len(near.ins)+len(far.ins) < chunkSize); n++ {
+	var steps []*ruleStep
+	for ; n < len(items) && (n == 0 || len(near.ins)+len(far.ins) < chunkSize); n++ {
+		i := &items[n]
+		if i.step != nil {
+			steps = append(steps, i.step)
+		}
 		for _, w := range []*bodyWriter{near, far} {
-			if err := w.rule(&steps[n], n); err != nil {
+			if err := w.item(i, n); err != nil {
 				return nil, 0, err
 			}
 		}
 	}
-	near.end(n)
-	far.end(n)
-	w := &asmBuilder{}
+	end := labelNone
+	if looks && n == len(items) {
+		end = labelFound
+	}
+	near.end(n, end)
+	far.end(n, end)
+	w := &bodyWriter{}
+	w.start(steps, bonds)
+	if looks {
+		w.ifNoKeys(labelNone)
+	}
+	if slices.ContainsFunc(steps, func(s *ruleStep) bool { return len(s.code) > 0 }) {
+		w.ifShort(far.ruleLabel(0))
+	}
+	w.add(&near.asmBuilder)
+	w.add(&far.asmBuilder)
+	if looks {
+		w.found(n == len(items))
+		w.label(labelNone)
+		w.none()
+	}
+	code, err = w.finish()
+	return code, n, err
+}
+
+// start writes the beginning of a function, for rules.
+func (w *bodyWriter) start(steps []*ruleStep, bonds bool) {
 	w.emit(asm.Mov.Reg(asm.R8, asm.R1), asm.LoadMem(asm.R9, asm.R8, 0, asm.Word))
 	w.emit(asm.StoreMem(asm.RFP, slotKeys, asm.R2, asm.DWord))
-	if slices.ContainsFunc(steps[:n], func(s ruleStep) bool { return !s.anyInterface }) {
+	if slices.ContainsFunc(steps, func(s *ruleStep) bool { return !s.anyInterface }) {
 		if bonds {
 			w.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Call.Label(fnDev))
 		} else {
@@ -134,15 +200,15 @@ func rulesFunction(steps []ruleStep, bonds bool) (code asm.Instructions, n int, 
 		}
 		w.emit(asm.StoreMem(asm.RFP, slotIfindex, asm.R0, asm.DWord))
 	}
+}
+
+// ifShort goes on at a label if the first buffer has less than haveBytes bytes.
+func (w *bodyWriter) ifShort(label string) {
 	w.emit(
 		asm.LoadMem(asm.R1, asm.R8, 4, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.R9),
 		asm.Add.Imm(asm.R2, haveBytes),
-		asm.JGT.Reg(asm.R2, asm.R1, far.ruleLabel(0)))
-	w.add(&near.asmBuilder)
-	w.add(&far.asmBuilder)
-	code, err = w.finish()
-	return code, n, err
+		asm.JGT.Reg(asm.R2, asm.R1, label))
 }
 
 // bodyWriter writes the near or the far copy of rules.
@@ -159,17 +225,45 @@ func (w *bodyWriter) ruleLabel(n int) string {
 	return fmt.Sprintf("rule_%d", n)
 }
 
-// end writes what follows the last of n rules: the packet goes on, because no rule has decided.
-func (w *bodyWriter) end(n int) {
+// labelNone is where a packet goes on about which no rule has decided, and labelPass one that a rule of a lookup passes.
+const (
+	labelNone = "none"
+	labelPass = "pass"
+)
+
+// end writes what follows the last of n items.
+func (w *bodyWriter) end(n int, label string) {
 	w.label(w.ruleLabel(n))
-	w.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	if label == labelNone {
+		w.none()
+	} else {
+		w.emit(asm.Ja.Label(label))
+	}
+}
+
+// none ends the function for a packet about which no rule has decided.
+func (w *bodyWriter) none() { w.emit(asm.Mov.Imm(asm.R0, 0), asm.Return()) }
+
+// pass ends the rules for a packet that skips the rest of the filter.
+func (w *bodyWriter) pass() { w.emit(asm.Mov.Imm(asm.R0, int32(bpfobj.ReasonCount)), asm.Return()) }
+
+// item writes the n-th item.
+func (w *bodyWriter) item(i *item, n int) error {
+	w.label(w.ruleLabel(n))
+	if i.check {
+		w.ifFound(i.place)
+	}
+	if i.lookup != nil {
+		w.call(i.lookup)
+		return nil
+	}
+	return w.rule(i, n)
 }
 
 // rule writes the n-th rule. A packet that it does not decide on goes to the next rule.
-func (w *bodyWriter) rule(s *ruleStep, n int) error {
-	label, next := w.ruleLabel(n), w.ruleLabel(n+1)
+func (w *bodyWriter) rule(i *item, n int) error {
+	s, label, next := i.step, w.ruleLabel(n), w.ruleLabel(n+1)
 	matched, short := label+"_match", label+"_short"
-	w.label(label)
 	if !s.anyInterface {
 		w.matchInterface(s.ifindexes, label+"_on", next)
 	}
@@ -191,12 +285,15 @@ func (w *bodyWriter) rule(s *ruleStep, n int) error {
 	for _, set := range s.sets {
 		w.matchSet(set, next)
 	}
+	if i.after && (s.action == Drop || s.action == Pass) {
+		w.countCut(i.place, label+"_counted")
+	}
 	w.count(s.counter)
 	switch s.action {
 	case Drop:
 		w.drop(bpfobj.PipelineReasonDROP_FILTER)
 	case Pass:
-		w.emit(asm.Mov.Imm(asm.R0, int32(bpfobj.ReasonCount)), asm.Return())
+		w.pass()
 	case Limit:
 		w.emit(
 			asm.Mov.Reg(asm.R1, asm.R8),
@@ -204,6 +301,9 @@ func (w *bodyWriter) rule(s *ruleStep, n int) error {
 			asm.Mov.Imm(asm.R3, int32(s.limit)),
 			asm.Call.Label(fnOver),
 			asm.JEq.Imm(asm.R0, 0, next))
+		if i.after {
+			w.countCut(i.place, label+"_counted")
+		}
 		w.count(s.counter + 1)
 		w.drop(bpfobj.PipelineReasonDROP_FILTER_LIMIT)
 	case Count:

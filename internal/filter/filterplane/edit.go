@@ -21,6 +21,16 @@ func Read(inst *datapath.Instance) (Filter, error) {
 	return p.state.Filter.clone(), nil
 }
 
+// ByLookup returns how many of the rules are found by lookups, and not tried one after the other.
+func ByLookup(inst *datapath.Instance) (int, error) {
+	p, done, err := read(inst)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	return p.state.Found, nil
+}
+
 // read opens the filter in force for reading. It is valid until done is called.
 func read(inst *datapath.Instance) (p *plane, done func(), err error) {
 	f, done, err := inst.Front(Stage)

@@ -3,6 +3,7 @@
 package filterplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,6 +80,7 @@ type program struct {
 	// holds it.
 	tailCall *ebpf.Map
 	top      *ebpf.Map // counts talkers; nil if top is off
+	found    int       // the number of rules that lookups find
 }
 
 func (p *program) close() {
@@ -97,6 +99,9 @@ type programConfig struct {
 	talkers  *ebpf.Map // of the program before, to go on counting in; may be nil
 	tracing  bool      // record the rules that match, for a Tester
 	bonds    bool      // an interface of the data plane is a bond
+	// least is the number of rules of one shape from which on they are found by a lookup. 0 stands for minLookup. Tests compare what
+	// rules do with and without lookups.
+	least int
 }
 
 // needed tells whether packets have to meet a program at all.
@@ -159,7 +164,9 @@ func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.
 		return nil, err
 	}
 	ps := spec.Programs[bpfobj.FilterProgFilter]
-	if ps.Instructions, err = c.functions(ps.Instructions); err != nil {
+	lookups := lookupsOf(c.steps, cmp.Or(c.least, minLookup))
+	maps.Copy(spec.Maps, lookupMaps(lookups, c.steps))
+	if ps.Instructions, err = c.functions(ps.Instructions, lookups); err != nil {
 		return nil, err
 	}
 	replace := maps.Clone(filterMaps)
@@ -192,6 +199,7 @@ func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.
 		return nil, err
 	}
 	p := &program{prog: coll.DetachProgram(bpfobj.FilterProgFilter), tailCall: coll.DetachMap(bpfobj.FilterMapFilterRest)}
+	p.found = looked(lookups)
 	if c.top != TopOff {
 		p.top = coll.DetachMap(bpfobj.FilterMapFilterTopBuckets)
 	}
@@ -200,7 +208,7 @@ func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.
 
 // functions replaces the function of the rules, and empties the functions that c does not use. Before 6.8 the verifier walks
 // every function, called or not.
-func (c *programConfig) functions(ins asm.Instructions) (_ asm.Instructions, err error) {
+func (c *programConfig) functions(ins asm.Instructions, lookups []*lookup) (_ asm.Instructions, err error) {
 	empty := asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}
 	bodies := make(map[string]asm.Instructions)
 	for name, used := range map[string]bool{
@@ -213,12 +221,21 @@ func (c *programConfig) functions(ins asm.Instructions) (_ asm.Instructions, err
 	}
 	var chunks []asm.Instructions
 	if len(c.steps) > 0 {
-		if bodies[fnRules], chunks, err = rulesBody(c.steps, c.bonds); err != nil {
+		if bodies[fnRules], chunks, err = rulesBody(itemsOf(c.steps, lookups), c.bonds); err != nil {
 			return nil, fmt.Errorf("translating the rules: %w", err)
 		}
 	}
 	for n, chunk := range chunks {
 		if ins, err = addFunction(ins, fnRules, chunkName(n), chunk); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range lookups {
+		code, err := l.function(&c.steps[l.rules[0]], c.bonds)
+		if err != nil {
+			return nil, fmt.Errorf("translating rules of one shape: %w", err)
+		}
+		if ins, err = addFunction(ins, fnRules, l.name(), code); err != nil {
 			return nil, err
 		}
 	}

@@ -73,6 +73,7 @@ func (p *plane) front() (*datapath.Front, error) {
 // program array of its program is still empty. On an error, what has been written to the maps is freed.
 func (p *plane) next(state *filterState, members map[string]Members, on datapath.Behind) (_ *plane, err error) {
 	q := &plane{state: state}
+	state.Found = 0
 	if state.Filter.empty() {
 		return q, nil
 	}
@@ -98,8 +99,11 @@ func (p *plane) next(state *filterState, members map[string]Members, on datapath
 	if err := on.Inst.SameReasons(); err != nil { // the filter counts in the instance's maps
 		return nil, err
 	}
-	q.prog, err = loadProgram(&c, q.maps, on)
-	return q, err
+	if q.prog, err = loadProgram(&c, q.maps, on); err != nil {
+		return nil, err
+	}
+	state.Found = q.prog.found
+	return q, nil
 }
 
 // fill writes to the maps what p's state has under numbers that old does not use. No program reads these numbers yet.

@@ -23,6 +23,8 @@ type filterState struct {
 	Sets  map[string]int `json:",omitempty"`
 	// Limits maps the name of a rule with a rate to its limit.
 	Limits map[string]limitState `json:",omitempty"`
+	// Found is the number of rules that lookups find.
+	Found int `json:",omitempty"`
 	// Layouts maps the name of a map to the fingerprint of its layout (datapath.MapLayouts).
 	Layouts map[string]string `json:",omitempty"`
 }

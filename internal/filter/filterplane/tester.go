@@ -54,13 +54,13 @@ func NewTester(inst *datapath.Instance, f Filter) (*Tester, error) {
 	}
 	f = f.clone()
 	f.Sets = known.Filter.Sets
-	t, _, err := newTester(known, sets, f)
+	t, _, err := newTester(known, sets, f, 0)
 	return t, err
 }
 
 // newTester loads a filter whose sets have the numbers that known has, and returns the filter's state too. Sets holds the maps
-// with the members by their names; the tester makes those that are missing.
-func newTester(known *filterState, sets map[string]*ebpf.Map, f Filter) (*Tester, *filterState, error) {
+// with the members by their names; the tester makes those that are missing. Least is for tests (see programConfig).
+func newTester(known *filterState, sets map[string]*ebpf.Map, f Filter, least int) (*Tester, *filterState, error) {
 	f.Services, f.Top = nil, TopOff
 	for n := range f.Rules {
 		if f.Rules[n].Action == Limit {
@@ -88,7 +88,7 @@ func newTester(known *filterState, sets map[string]*ebpf.Map, f Filter) (*Tester
 		}
 		return dev.Index, true
 	})
-	if t.prog, err = loadProgram(&programConfig{steps: steps, tracing: true}, t.maps, datapath.Behind{}); err != nil {
+	if t.prog, err = loadProgram(&programConfig{steps: steps, tracing: true, least: least}, t.maps, datapath.Behind{}); err != nil {
 		t.Close()
 		return nil, nil, err
 	}

@@ -60,7 +60,7 @@ func TestFilterPortsWithinPacket(t *testing.T) {
 		Sets:  []Set{{Name: "dns", Endpoints: true}},
 		Rules: []Rule{{Name: "nodns", Action: Drop, Dst: []SetRef{{Set: "dns"}}}},
 	}
-	tester, state, err := newTester(&filterState{}, nil, f)
+	tester, state, err := newTester(&filterState{}, nil, f, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

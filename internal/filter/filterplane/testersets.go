@@ -17,7 +17,11 @@ type TesterSets struct {
 
 // NewTesterWithSets loads a filter with sets of its own. It needs no data plane.
 func NewTesterWithSets(f Filter, m TesterSets) (*Tester, error) {
-	t, state, err := newTester(&filterState{}, nil, f.clone())
+	return newTesterWithSets(f, m, 0)
+}
+
+func newTesterWithSets(f Filter, m TesterSets, least int) (*Tester, error) {
+	t, state, err := newTester(&filterState{}, nil, f.clone(), least)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,9 @@ type Report struct {
 	// On tells whether packets go through a filter at all.
 	On    bool   `json:"on"`
 	Rules []Rule `json:"rules"`
+	// ByLookup is how many of Rules are found by a lookup, because there are several of their shape. The others are tried one after
+	// the other.
+	ByLookup int `json:"by_lookup"`
 	// Short counts packets that end before a byte that a rule's expression reads. Malformed counts packets whose IP header
 	// contradicts itself or the frame. See filterplane.Counters.
 	Short     Traffic   `json:"short"`
@@ -93,6 +96,9 @@ func collect(inst *datapath.Instance) (Report, error) {
 	}
 	counters, err := filterplane.ReadCounters(inst)
 	if err != nil {
+		return r, err
+	}
+	if r.ByLookup, err = filterplane.ByLookup(inst); err != nil {
 		return r, err
 	}
 	r.On = len(f.Rules) > 0 || len(f.Services) > 0 || f.Top != filterplane.TopOff
@@ -206,6 +212,9 @@ func (r Report) lines() []string {
 			t.Add(rule.Name, text.Grouped(rule.Packets), text.ShortBytes(rule.Bytes), over, rule.From, what)
 		}
 		lines = append(lines, t.Lines()...)
+	}
+	if r.ByLookup > 0 {
+		lines = append(lines, fmt.Sprintf("  %s rules by lookup", text.Grouped(uint64(r.ByLookup))))
 	}
 	if n := r.Short.Packets; n > 0 {
 		lines = append(lines, "  short  "+packets(n, "")+" ended before a byte that a rule reads, and did not match it")

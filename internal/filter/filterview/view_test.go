@@ -59,12 +59,14 @@ func TestListText(t *testing.T) {
 		},
 		Sets:     []Set{{Name: "bad", Type: "prefix", From: "file", Count: 1000000, Rules: []string{"noicmp"}}, {Name: "x", Type: "endpoint", From: "hand", Count: 1}},
 		Services: []Service{{Address: "192.0.2.1:80", From: "hand", Forwarded: true, MSS: 1440, WindowScale: 7}},
+		ByLookup: 1024,
 		Top:      "src",
 	}
 	const want = `filter of edge on eth1, eth2  2 rules, 2 sets, 1 protected service
   RULE      PACKETS  BYTES  OVER  FROM  WHAT
   noicmp  1,234,567  121MB        hand  drop icmp  (not attached: eth8, eth9)
   dns            10   640B     4  file  limit 1kpps 'udp port 53'
+  1,024 rules by lookup
   short  3 packets ended before a byte that a rule reads, and did not match it
   malformed  1 packet with a header that contradicts itself is in no set
   set bad  1,000,000 prefixes   from file  for noicmp

@@ -46,6 +46,9 @@ func Costs(largestSet int) []peer.Candidate {
 		add(fmt.Sprintf("pass-%d", n), true, ruleSet{Idle: n - 1}, 0, 0)
 	}
 	add("drop", false, ruleSet{}, 0, 0)
+	for _, n := range []int{1, 1000} {
+		add(fmt.Sprintf("shape-%d", n), false, ruleSet{Idle: n, Shape: true}, 0, 0)
+	}
 	add("limit", true, ruleSet{Limit: true}, 0, 0)
 	add("limit-src", true, ruleSet{Limit: true, PerSource: true}, 0, 0)
 	add("protect", false, ruleSet{Protect: true}, 0, 0)
@@ -111,6 +114,8 @@ func (d *costDevice) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
 		return floodOf(p, d.rules.Set, d.sources), nil
 	case d.rules.Protect && !d.pass:
 		return floodSYN(p), nil
+	case d.rules.Shape:
+		return idleUDP(p, d.rules.Idle-1)
 	case d.pass && !d.rules.Limit:
 		return innocentUDP(p)
 	default:

@@ -47,6 +47,9 @@ func (f ruleSet) culvert() ([]filterplane.Rule, error) {
 	if f.Off || f.Protect {
 		return nil, nil
 	}
+	if f.Shape {
+		return rulesOf(specs)
+	}
 	last := filter.Spec{Name: dropRule, Action: string(filterplane.Drop)}
 	if f.Limit {
 		last.Action, last.Rate = string(filterplane.Limit), limitRate
@@ -60,8 +63,12 @@ func (f ruleSet) culvert() ([]filterplane.Rule, error) {
 		text := icmpProgram
 		last.Expression = &text
 	}
-	var rules []filterplane.Rule
-	for _, spec := range append(specs, last) {
+	return rulesOf(append(specs, last))
+}
+
+// rulesOf compiles rules.
+func rulesOf(specs []filter.Spec) (rules []filterplane.Rule, err error) {
+	for _, spec := range specs {
 		rule, err := spec.Rule()
 		if err != nil {
 			return nil, fmt.Errorf("make the rule %s: %w", spec.Name, err)

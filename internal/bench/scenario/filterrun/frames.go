@@ -115,9 +115,14 @@ func floodOf(p peer.Path, set []netip.Prefix, n int) [][]byte {
 }
 
 // innocentUDP makes packets that no rule drops, to a socket of the host.
-func innocentUDP(p peer.Path) ([][]byte, error) {
+func innocentUDP(p peer.Path) ([][]byte, error) { return udpFrom(p, floodSource, load.DiscardPort) }
+
+// idleUDP makes packets that idle rule n matches.
+func idleUDP(p peer.Path, n int) ([][]byte, error) { return udpFrom(p, idleSource(n), idlePort(n)) }
+
+func udpFrom(p peer.Path, src netip.Addr, port int) ([][]byte, error) {
 	u := load.UDPTraffic{
-		Sizes: []int{frameLen}, Flows: floodFrames, Src: floodSource, Dst: host, DstMAC: p.In.MAC, SrcMAC: p.Source.MAC,
+		Sizes: []int{frameLen}, Flows: floodFrames, Src: src, Dst: host, Port: uint16(port), DstMAC: p.In.MAC, SrcMAC: p.Source.MAC,
 	}
 	if err := u.Check(); err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ type ruleSet struct {
 	// Set, if not empty, is the set of sources that the last rule drops. Without it the last rule drops ICMP.
 	Set []netip.Prefix
 
-	// The following are for culvert alone. Off leaves all rules out.
-	Off bool
+	// The following are for culvert alone. Off leaves all rules out. Shape leaves out the last rule: packets match the last of Idle.
+	Off, Shape bool
 	// Limit makes the last rule limit ICMP to a rate that is never exceeded, for each source with PerSource.
 	Limit, PerSource bool
 	// Protect replaces all rules by the protection of another host's service from SYN floods.
