@@ -164,7 +164,11 @@ static __always_inline __u32 lb_way_of_tag(const struct lb_bucket *b, __u16 tag)
  */
 static __always_inline __u32 lb_way_preferred(__u64 hash)
 {
-	return (hash >> 32 & 0xffff) * LB_WAYS >> 16;
+	__u32 way = (hash >> 32 & 0xffff) * LB_WAYS >> 16;
+
+	barrier_var(
+		way); /* the compiler knows that it is below LB_WAYS, and the verifier of Linux 6.1 has to see a check */
+	return way;
 }
 
 /* Returns the backend of an entry; 0 if the entry is another flow's, or is being written. */
