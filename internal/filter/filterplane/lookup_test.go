@@ -135,16 +135,20 @@ func TestFilterLookups(t *testing.T) {
 	shapes := slices.Concat(ruleShapes, plainShapes)
 	testbed.InNamespace(t)
 	testbed.AddVeth(t, "v0", "v1")
-	dev, err := net.InterfaceByName("v0")
-	if err != nil {
-		t.Fatal(err)
+	from := []uint32{0}
+	for _, name := range []string{"v0", "v1"} {
+		dev, err := net.InterfaceByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from = append(from, uint32(dev.Index))
 	}
 	var byLookup, decided, short, rounds int
 	for round := range uint64(40) {
 		rng := rand.New(rand.NewPCG(20, round))
 		var rules []Rule
 		for k := range 1 + rng.IntN(4) {
-			n := least + rng.IntN(2*least)
+			n := least + rng.IntN(3*least)
 			if k == 0 && round%4 == 3 {
 				for _, code := range randomShape(rng, n) {
 					rules = append(rules, Rule{Action: []Action{Drop, Pass}[rng.IntN(2)], Code: code})
@@ -166,6 +170,8 @@ func TestFilterLookups(t *testing.T) {
 				r.Src = []SetRef{{Set: "some", Not: rng.IntN(2) == 0}}
 			case 4, 5, 6, 7:
 				r.Interfaces = []string{"v0"}
+			case 8, 9, 10, 11:
+				r.Interfaces = []string{"v1"}
 			}
 		}
 		rng.Shuffle(len(rules), func(a, b int) { rules[a], rules[b] = rules[b], rules[a] })
@@ -191,10 +197,7 @@ func TestFilterLookups(t *testing.T) {
 		}
 		found := testers[1].prog.found
 		for n, frame := range append(cbpftest.Frames(rng, 160), cutFrames(rng)...) {
-			md := bpfobj.XDPMD{DataEnd: uint32(len(frame))}
-			if n%2 == 0 {
-				md.IngressIfindex = uint32(dev.Index)
-			}
+			md := bpfobj.XDPMD{DataEnd: uint32(len(frame)), IngressIfindex: from[n%3]}
 			if parts && n%5 == 0 {
 				md.DataEnd = uint32(min(len(frame), cbpftest.MinFrame+rng.IntN(60)))
 			}
