@@ -27,6 +27,7 @@ type Shape struct {
 	Values int
 	Runs   []Run
 	param  []int // see walker
+	walks  bool  // runs may have Unknown
 	p      Program
 }
 
@@ -34,8 +35,22 @@ type Shape struct {
 type Run struct {
 	// No are the comparisons with values that do not hold. All others hold.
 	No []int
-	// Cuts has for each packet load at which the frame may be too short what is stored by then: bit n stands for value n.
+	// Cuts has for each packet load at which the frame may be too short what is stored by then: bit n stands for value n. If the
+	// frame is too short, all programs with these values read beyond its end, but for those that match.
 	Cuts map[int]uint32
+}
+
+// Unknown is in Cuts where values do not tell which programs read beyond the end of the frame: they have to be run.
+const Unknown = ^uint32(0)
+
+// Walks tells whether Cuts has Unknown.
+func (r *Run) Walks() bool {
+	for _, stored := range r.Cuts {
+		if stored == Unknown {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -68,10 +83,12 @@ func NewShape(programs []Program) *Shape {
 	}
 	// Constants that are the same may belong together, as those of "src host" for IPv4 and ARP, or not: src port 5 and dst port 5.
 	for _, together := range []bool{true, false} {
-		s := &Shape{p: programs[0]}
-		s.findValues(programs, together)
-		if s.Values > 0 && s.Values <= MaxValues && s.plan() {
-			return s
+		for _, walks := range []bool{false, true} {
+			s := &Shape{p: programs[0], walks: walks}
+			s.findValues(programs, together)
+			if s.Values > 0 && s.Values <= MaxValues && s.plan() {
+				return s
+			}
 		}
 	}
 	return nil
@@ -212,16 +229,18 @@ func (s *Shape) try(w *walker, no []int, left []way) (*Run, []way) {
 				stored |= 1 << v
 			}
 		}
-		if d.at < 0 && stored != 1<<s.Values-1 || !w.sound(d) {
-			return nil, nil
-		}
-		if d.at < 0 {
-			continue
-		}
+		sound := (d.at >= 0 || stored == 1<<s.Values-1) && w.sound(d)
 		if other, ok := r.Cuts[d.at]; ok && other != stored {
+			sound = false
+		}
+		switch {
+		case sound && d.at >= 0:
+			r.Cuts[d.at] = stored
+		case !sound && d.at >= 0 && s.walks:
+			r.Cuts[d.at] = Unknown
+		case !sound:
 			return nil, nil
 		}
-		r.Cuts[d.at] = stored
 	}
 	rest := slices.DeleteFunc(slices.Clone(left), func(e way) bool {
 		return slices.ContainsFunc(ways, func(d way) bool { return d.covers(&e) })

@@ -254,7 +254,7 @@ func (w *bodyWriter) item(i *item, n int) error {
 		w.ifFound(i.place)
 	}
 	if i.lookup != nil {
-		w.call(i.lookup)
+		w.call(i.lookup.name())
 		return nil
 	}
 	return w.rule(i, n)

@@ -231,12 +231,22 @@ func (c *programConfig) functions(ins asm.Instructions, lookups []*lookup) (_ as
 		}
 	}
 	for _, l := range lookups {
-		code, err := l.function(&c.steps[l.rules[0]], c.bonds)
+		walk, err := l.walk(c.steps)
 		if err != nil {
 			return nil, fmt.Errorf("translating rules of one shape: %w", err)
 		}
-		if ins, err = addFunction(ins, fnRules, l.name(), code); err != nil {
-			return nil, err
+		code, err := l.function(&c.steps[l.rules[0]], c.bonds, len(walk))
+		if err != nil {
+			return nil, fmt.Errorf("translating rules of one shape: %w", err)
+		}
+		for n, code := range append(walk, code) {
+			name := l.name()
+			if n < len(walk) {
+				name = l.walkName(n)
+			}
+			if ins, err = addFunction(ins, fnRules, name, code); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for name, body := range bodies {

@@ -17,7 +17,8 @@ import (
 Rules of one shape, whose code differs in constants alone, are found by a lookup: a function runs the code of all of them once (see
 cbpf.Shape), and looks up the values that it has found in the packet. What it finds is the first rule with these values. The function
 is called where the first of the rules would be. Rules of other shapes may be between them: what has been found takes effect before
-the first rule behind it, or at the end.
+the first rule behind it, or at the end. Where values do not tell which rules read beyond the end of a packet, the rules are tried one
+after the other, for that packet.
 
 Only rules that drop or pass are found so, because no rule behind one that matches sees the packet. They have no sets, and the same
 interfaces.
@@ -124,7 +125,7 @@ func (l *lookup) keys() []uint32 {
 	keys := []uint32{l.allValues()}
 	for _, r := range l.shape.Runs {
 		for _, values := range r.Cuts {
-			if values != 0 && !slices.Contains(keys, values) {
+			if values != 0 && values != cbpf.Unknown && !slices.Contains(keys, values) {
 				keys = append(keys, values)
 			}
 		}

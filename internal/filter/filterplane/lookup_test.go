@@ -70,14 +70,17 @@ var ruleShapes = []shapeExpr{
 	{"icmp and dst host %s", [][]string{ruleHosts4}},
 	{"src host %s and dst port %s", [][]string{ruleHosts4, rulePorts}},
 	{"ip and udp src port %s and dst port %[1]s", [][]string{rulePorts}},
+	{"host %s and port %s", [][]string{ruleHosts4, rulePorts}},
+	{"host %s and len > 100", [][]string{ruleHosts4}},
+	{"host %s and tcp port %s", [][]string{ruleHosts6, rulePorts}},
+	{"tcp port %s and host 192.0.2.1", [][]string{rulePorts}},
+	{"host %s and not port 53", [][]string{ruleHosts4}},
 }
 
 // plainShapes are expressions that lookups do not find, in the same form.
 var plainShapes = []shapeExpr{
 	{"not port %s", [][]string{rulePorts}},
 	{"src host %s or dst port %s", [][]string{ruleHosts4, rulePorts}},
-	{"host %s and port %s", [][]string{ruleHosts4, rulePorts}},
-	{"host %s and len > 100", [][]string{ruleHosts4}},
 	{"portrange 1-%s", [][]string{rulePorts}},
 }
 

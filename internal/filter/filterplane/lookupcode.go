@@ -4,6 +4,7 @@ package filterplane
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf/asm"
@@ -29,8 +30,8 @@ func (l *lookup) name() string { return fmt.Sprintf("filter_shape_of_%d", l.numb
 func (l *lookup) slot(word int) int16 { return int16(slotLookup - 4*l.words() + 4*word) }
 
 // function returns the code of the lookup's function, which is called as filter_rules is. It returns 0, and leaves what it has found in
-// struct flow_keys. First is the first rule.
-func (l *lookup) function(first *ruleStep, bonds bool) (asm.Instructions, error) {
+// struct flow_keys. First is the first rule, and walks the number of functions of walk.
+func (l *lookup) function(first *ruleStep, bonds bool, walks int) (asm.Instructions, error) {
 	w := &bodyWriter{}
 	w.start([]*ruleStep{first}, bonds)
 	w.ifNoKeys("done")
@@ -48,9 +49,74 @@ func (l *lookup) function(first *ruleStep, bonds bool) (asm.Instructions, error)
 			w.emit(asm.Ja.Label("done"))
 		}
 	}
+	if walks > 0 {
+		w.emit(asm.Ja.Label("done"))
+		w.label("walk")
+	}
+	for n := range walks {
+		w.call(l.walkName(n))
+		w.emit(asm.JNE.Imm(asm.R0, 0, "done"))
+	}
 	w.label("done")
-	w.emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	w.none()
 	return w.finish()
+}
+
+// walkName returns the name of one of the functions that try the lookup's rules one after the other.
+func (l *lookup) walkName(n int) string { return fmt.Sprintf("%s_%d", l.name(), n) }
+
+// walk returns the code of functions that try the lookup's rules one after the other. They are called as filter_rules is, return 1 if a
+// rule matches, and leave in struct flow_keys what the lookup's function does. There are none if values always tell.
+func (l *lookup) walk(steps []ruleStep) (functions []asm.Instructions, err error) {
+	if !slices.ContainsFunc(l.shape.Runs, func(r cbpf.Run) bool { return r.Walks() }) {
+		return nil, nil
+	}
+	for rules := l.rules; len(rules) > 0; {
+		w, n := &bodyWriter{far: true}, 0
+		w.start(nil, false)
+		w.ifNoKeys(labelNone)
+		for ; n < len(rules) && (n == 0 || len(w.ins) < chunkSize); n++ {
+			s, label, next := &steps[rules[n]], w.ruleLabel(n), w.ruleLabel(n+1)
+			found, cut := label+"_found", label+"_cut"
+			code, err := cbpf.Program(s.code).Translate(cbpf.Options{
+				Prefix: label + "_", Match: found, NoMatch: next, Short: cut, Next: found, Stack: slotScratch, FarOnly: true,
+			})
+			if err != nil {
+				return nil, err
+			}
+			w.label(label)
+			w.emit(code...)
+			w.label(found)
+			w.emit(asm.LoadMem(asm.R1, asm.RFP, slotKeys, asm.DWord), asm.Mov.Imm(asm.R2, int32(rank(rules[n]))))
+			w.keep(keysRank, labelPass)
+			w.emit(
+				asm.Mov.Imm(asm.R2, int32(s.found())), asm.StoreMem(asm.R1, keysRule, asm.R2, asm.Word),
+				asm.Ja.Label(labelPass))
+			w.label(cut)
+			w.emit(asm.LoadMem(asm.R1, asm.RFP, slotKeys, asm.DWord), asm.Mov.Imm(asm.R2, int32(rank(rules[n]))))
+			w.keep(keysCut, next)
+		}
+		w.label(w.ruleLabel(n))
+		w.label(labelNone)
+		w.none()
+		w.label(labelPass)
+		w.emit(asm.Mov.Imm(asm.R0, 1), asm.Return())
+		code, err := w.finish()
+		if err != nil {
+			return nil, err
+		}
+		functions, rules = append(functions, code), rules[n:]
+	}
+	return functions, nil
+}
+
+// keep stores a rank, in R2, in a field of struct flow_keys, to which R1 points, unless that has a higher one: then the code goes on at
+// a label.
+func (w *bodyWriter) keep(field int16, otherwise string) {
+	w.emit(
+		asm.LoadMem(asm.R3, asm.R1, field, asm.Word),
+		asm.JGE.Reg(asm.R3, asm.R2, otherwise),
+		asm.StoreMem(asm.R1, field, asm.R2, asm.Word))
 }
 
 // label returns the label of a run. The label behind the last one ends the function.
@@ -86,10 +152,8 @@ func (l *lookup) run(w *bodyWriter, code cbpf.Program, n int, far bool) error {
 	w.emit(translated...)
 	w.label(found)
 	l.find(w, l.allValues(), next)
+	w.keep(keysRank, next)
 	w.emit(
-		asm.LoadMem(asm.R3, asm.R1, keysRank, asm.Word),
-		asm.JGE.Reg(asm.R3, asm.R2, next),
-		asm.StoreMem(asm.R1, keysRank, asm.R2, asm.Word),
 		asm.LoadMem(asm.R2, asm.R0, 4, asm.Word),
 		asm.StoreMem(asm.R1, keysRule, asm.R2, asm.Word),
 		asm.Ja.Label(next))
@@ -100,12 +164,13 @@ func (l *lookup) run(w *bodyWriter, code cbpf.Program, n int, far bool) error {
 		}
 		written[values] = true
 		w.label(cut(values))
+		if values == cbpf.Unknown {
+			w.emit(asm.Ja.Label("walk"))
+			continue
+		}
 		l.find(w, values, next)
-		w.emit(
-			asm.LoadMem(asm.R3, asm.R1, keysCut, asm.Word),
-			asm.JGE.Reg(asm.R3, asm.R2, next),
-			asm.StoreMem(asm.R1, keysCut, asm.R2, asm.Word),
-			asm.Ja.Label(next))
+		w.keep(keysCut, next)
+		w.emit(asm.Ja.Label(next))
 	}
 	return nil
 }
@@ -134,9 +199,9 @@ func (l *lookup) find(w *bodyWriter, values uint32, next string) {
 		asm.LoadMem(asm.R2, asm.R0, 0, asm.Word))
 }
 
-// call writes a call of the lookup's function.
-func (w *bodyWriter) call(l *lookup) {
-	w.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.LoadMem(asm.R2, asm.RFP, slotKeys, asm.DWord), asm.Call.Label(l.name()))
+// call writes a call of a function as filter_rules is called.
+func (w *bodyWriter) call(name string) {
+	w.emit(asm.Mov.Reg(asm.R1, asm.R8), asm.LoadMem(asm.R2, asm.RFP, slotKeys, asm.DWord), asm.Call.Label(name))
 }
 
 // ifNoKeys goes on at a label if the function has no struct flow_keys, which does not happen: the verifier does not know it.
