@@ -10,7 +10,7 @@ import (
 )
 
 // costliest are rows with the packets that cost each stage most, of all known ones that an outside host can send. None should
-// cost more than twice as much as a usual packet that the stage sees for the first time: that of culvert-cold, lb-new,
+// cost much more than twice as much as a usual packet that the stage sees for the first time: that of culvert-cold, lb-new,
 // route-fib4 or filter-protect.
 func costliest() []peer.Candidate {
 	return []peer.Candidate{
