@@ -26,8 +26,8 @@ func TestCost(t *testing.T) {
 			t.Errorf("row %+v", row)
 		}
 	}
-	if len(r.Rows) != 6 {
-		t.Errorf("%d rows, want 6", len(r.Rows))
+	if len(r.Rows) != 7 {
+		t.Errorf("%d rows, want 7", len(r.Rows))
 	}
 }
 
