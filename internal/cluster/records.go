@@ -120,6 +120,8 @@ type Audit struct {
 	// Outcome is "done", "back" or "failed", and Why says in one line why it is not done.
 	Outcome string `json:"outcome"`
 	Why     string `json:"why,omitempty"`
+	// Back is the revision that went back, by itself or by hand half-way, 0 if none did.
+	Back int64 `json:"back,omitempty"`
 }
 
 // SetManifest names the chunks of a set of the filter. A chunk has entries with what belongs to them (their timeouts), a line each,

@@ -312,7 +312,7 @@ func (f *Fleet) halfWay(ctx context.Context, l *lock, c cluster.Current, say Tel
 	if errors.As(err, &back) {
 		err = nil
 	}
-	f.audit(ctx, "rollback", fmt.Sprintf("revision %d, half-way", c.Rollout.To), err)
+	f.note(ctx, cluster.Audit{Did: "rollback", On: fmt.Sprintf("revision %d, half-way", c.Rollout.To), Back: c.Rollout.To}, err)
 	return err
 }
 

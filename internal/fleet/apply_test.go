@@ -5,6 +5,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,9 @@ func TestCanaryFails(t *testing.T) {
 					t.Errorf("%s ran %s", name, got)
 				}
 			}
+			if h, err := b.History(t.Context(), false); err != nil || !strings.Contains(strings.Join(h.Lines(), "\n"), "\n2 went back  ") || !strings.Contains(strings.Join(h.Lines(), "\n"), "\n1 runs  ") {
+				t.Errorf("error %v, history:\n%s", err, strings.Join(h.Lines(), "\n"))
+			}
 			// The number of a revision is never used again.
 			b.with("a", func(n *fakeNode) { n.refuse, n.sicken, n.slow = nil, nil, nil })
 			if err := b.apply(doc("three")); err != nil || b.current().Revision != 3 {
@@ -142,7 +146,7 @@ func TestRefusedBefore(t *testing.T) {
 		{"a secret", []Change{all("[lb]\nseed = \"s3cret\"\n")}, "1 error", "all.toml:2:8: lb.seed is a secret"},
 		{"a password", []Change{all("[[lb.bgp.neighbor]]\naddress = \"10.0.0.9\"\nasn = 65001\npassword = \"s3cret\"\n")}, "1 error",
 			"all.toml:4:12: neighbor 10.0.0.9: password in a document of the cluster"},
-		{"wrong for some", []Change{all("log_level = \"info\"\n"), role("lb", "log_level = \"warn\"\n")}, "wrong for lb1, and right for 1 others",
+		{"wrong for some", []Change{all("log_level = \"info\"\n"), role("lb", "log_level = \"warn\"\n")}, "wrong for lb1, and right for 1 other",
 			"lb.toml:1:13: log_level is set at all.toml:1:13 already"},
 		{"a role that nobody has", []Change{role("edge", "[filter]\n")}, "no node that is there has the role edge: they have filter, lb; --force", ""},
 		{"two of one scope", []Change{all("[filter]\n"), all("[route]\n")}, "two documents for all", ""},
@@ -165,6 +169,20 @@ func TestRefusedBefore(t *testing.T) {
 	// As a question, these would be more than etcd takes at once.
 	if err := b.apply(all("#" + strings.Repeat(`"`, 800_000) + "\n")); err != nil || !strings.Contains(b.out.String(), "not checked by nodes before it is written") {
 		t.Errorf("many documents: %v\n%s", err, b.out)
+	}
+}
+
+// TestBeside has a file for all nodes that does not go with the document of a role. The line names the file, and not the old document alone.
+func TestBeside(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a:edge")
+	if err := b.apply(role("edge", "ntp")); err != nil {
+		t.Fatalf("%v\n%s", err, b.out)
+	}
+	err := b.apply(doc("ntp"))
+	if want := "etcd:role/edge:2:8: a second rule ntp (with all.toml for all, beside role/edge)"; err == nil || !strings.Contains(b.out.String(), want) {
+		t.Errorf("error %v, said:\n%s", err, b.out)
 	}
 }
 
@@ -212,6 +230,9 @@ func TestInterrupted(t *testing.T) {
 	}
 	if c := b.current(); c.Revision != 1 || c.Rollout != nil || b.ran("a") != "[1 2 1]" || b.ran("c") != "[1]" {
 		t.Errorf("current %+v, a ran %s, c %s", c, b.ran("a"), b.ran("c"))
+	}
+	if h, err := b.History(t.Context(), false); err != nil || !slices.Equal(h.Back, []int64{2}) || len(h.Audit) > 0 {
+		t.Errorf("%+v, error %v", h, err)
 	}
 }
 

@@ -172,7 +172,7 @@ func TestRefusedByNode(t *testing.T) {
 	b.with("b", func(n *fakeNode) { n.dislikes = "one" })
 	err := b.apply(doc("one"))
 	var refused *RefusedError
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "wrong for b, and right for 1 others") || !strings.Contains(b.out.String(), "b: etcd:all:1:1: no such interface") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "wrong for b, and right for 1 other") || !strings.Contains(b.out.String(), "b: etcd:all:1:1: no such interface") {
 		t.Errorf("error %v\n%s", err, b.out)
 	}
 	if r, err := b.Revisions(t.Context()); err != nil || len(r) > 0 {

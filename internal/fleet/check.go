@@ -15,6 +15,7 @@ import (
 	"culvert/internal/filter/filterplane"
 	"culvert/internal/filter/filterstage"
 	"culvert/internal/scion"
+	"culvert/internal/show/text"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
 )
@@ -57,7 +58,7 @@ func (f *Fleet) checkAll(docs Documents, changes []Change, states States, say Te
 		}
 		wrong = append(wrong, nodes[key]...)
 		for _, err := range settled {
-			errs.Add(err)
+			errs.Add(beside(err, strings.Split(key, "\n"), files))
 		}
 	}
 	if len(errs) == 0 {
@@ -70,6 +71,26 @@ func (f *Fleet) checkAll(docs Documents, changes []Change, states States, say Te
 	return &RefusedError{Errors: len(all), Nodes: wrong, Others: len(states) - len(wrong)}
 }
 
+// beside adds the new documents to an error that names none of them: what is in etcd already was right without them.
+func beside(err error, scopes []string, files map[string]string) error {
+	var with, there []string
+	for _, scope := range scopes {
+		file, changed := files[scope]
+		switch {
+		case changed && strings.Contains(err.Error(), file+":"):
+			return err
+		case changed:
+			with = append(with, fmt.Sprintf("%s for %s", file, scope))
+		default:
+			there = append(there, scope)
+		}
+	}
+	if len(with) == 0 || len(there) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (with %s, beside %s)", err, strings.Join(with, " and "), strings.Join(there, ", "))
+}
+
 // RefusedError says that a configuration was refused before anything was written.
 type RefusedError struct {
 	Errors int
@@ -80,18 +101,18 @@ type RefusedError struct {
 
 // Error returns the error in one line.
 func (e *RefusedError) Error() string {
-	text := fmt.Sprintf("%d errors: nothing was written", e.Errors)
+	line := fmt.Sprintf("%d errors: nothing was written", e.Errors)
 	if e.Errors == 1 {
-		text = "1 error: nothing was written"
+		line = "1 error: nothing was written"
 	}
 	if len(e.Nodes) > 0 {
 		slices.Sort(e.Nodes)
-		text += "; wrong for " + some(e.Nodes)
+		line += "; wrong for " + some(e.Nodes)
 		if e.Others > 0 {
-			text += fmt.Sprintf(", and right for %d others", e.Others)
+			line += ", and right for " + text.Count(uint64(e.Others), "other")
 		}
 	}
-	return text
+	return line
 }
 
 // inEtcd is in front of the scope in the name of a document that is in etcd already.

@@ -186,11 +186,16 @@ func (f *Fleet) put(ctx context.Context, key string, value any, options ...clien
 
 // audit notes what was done. An error of it is no error of what was done.
 func (f *Fleet) audit(ctx context.Context, did, on string, outcome error) {
-	a := cluster.Audit{At: time.Now().UTC(), By: f.by, Did: did, On: on, Outcome: "done"}
+	f.note(ctx, cluster.Audit{Did: did, On: on}, outcome)
+}
+
+// note is audit, with more than that.
+func (f *Fleet) note(ctx context.Context, a cluster.Audit, outcome error) {
+	a.At, a.By, a.Outcome = time.Now().UTC(), f.by, "done"
 	var back *BackError
 	switch {
 	case errors.As(outcome, &back):
-		a.Outcome, a.Why = "back", back.Why
+		a.Outcome, a.Why, a.Back = "back", back.Why, back.To
 	case outcome != nil:
 		a.Outcome, a.Why = "failed", outcome.Error()
 	}

@@ -22,11 +22,13 @@ type History struct {
 	Revisions []cluster.Revision `json:"revisions"`
 	// Audit has who did what, the oldest first. It is read only if it is asked for.
 	Audit []cluster.Audit `json:"audit,omitempty"`
+	// Back are the revisions that went back, by themselves or by hand half-way.
+	Back []int64 `json:"back,omitempty"`
 	// Damaged says in a line each which keys are not as culvert has written them.
 	Damaged []string `json:"damaged,omitempty"`
 }
 
-// History returns the revisions, and with audit who did what.
+// History returns the revisions, those among them that went back, and with audit who did what.
 func (f *Fleet) History(ctx context.Context, audit bool) (*History, error) {
 	h := &History{Revisions: []cluster.Revision{}}
 	var err error
@@ -48,16 +50,18 @@ func (f *Fleet) History(ctx context.Context, audit bool) (*History, error) {
 		}
 		h.Damaged = append(h.Damaged, lines...)
 	}
-	if !audit {
-		return h, nil
-	}
 	return h, f.list(ctx, f.keys.Audits(), func(rest string, value []byte) error {
 		var a cluster.Audit
 		if err := decode(value, &a); err != nil {
 			h.Damaged = append(h.Damaged, fmt.Sprintf("the key audit/%s is %v", rest, err))
 			return nil
 		}
-		h.Audit = append(h.Audit, a)
+		if a.Back != 0 && !slices.Contains(h.Back, a.Back) {
+			h.Back = append(h.Back, a.Back)
+		}
+		if audit {
+			h.Audit = append(h.Audit, a)
+		}
 		return nil
 	})
 }
@@ -74,6 +78,9 @@ func (h *History) Lines() []string {
 		mark := ""
 		if r.Number == h.Current.Revision {
 			mark = " runs"
+		}
+		if mark == "" && slices.Contains(h.Back, r.Number) {
+			mark = " went back"
 		}
 		if h.Current.Rollout != nil && r.Number == h.Current.Rollout.To {
 			mark = fmt.Sprintf(" step %d of %d", h.Current.Rollout.Step, len(h.Current.Rollout.Plan))

@@ -172,12 +172,12 @@ func newHistoryCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "list the revisions, and who did what",
-		Long: `List the revisions, the newest first: when each was written, by whom, and which
-documents it changed. With -v also who did what: applied, went back, changed
+		Long: `List the revisions, the newest first: which runs and which went back, when each was
+written, by whom, and which documents it changed. With -v also who did what: applied, went back, changed
 something urgently, took a node out of service. Keys that somebody has written by
 hand, and that are not as culvert writes them, are named below.
 
-With -j, an object with current (revision, rollout), revisions, damaged (keys that
+With -j, an object with current (revision, rollout), revisions, back, damaged (keys that
 are not as culvert has written them, in a line each), and with -v audit.`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
