@@ -85,7 +85,7 @@ func (f *Fleet) Apply(ctx context.Context, a Apply, say Teller) (err error) {
 		say.Line("nothing differs from revision %d, which runs", current.Revision)
 		return nil
 	}
-	if err := nobody(changed, states, a.Force); err != nil {
+	if err := nobody(changed, states, a.Force, "writes the document"); err != nil {
 		return err
 	}
 	if err := f.storeSets(ctx, b, say); err != nil {
@@ -153,8 +153,8 @@ func change(docs Documents, changes []Change, texts Documents) (scopes []string,
 	return scopes, nil
 }
 
-// nobody refuses documents for roles and nodes that no node has that is there, unless that is meant.
-func nobody(scopes []string, states States, force bool) error {
+// nobody refuses what is for roles and nodes that no node has that is there, unless that is meant. instead says what --force does.
+func nobody(scopes []string, states States, force bool, instead string) error {
 	for _, text := range scopes {
 		scope, err := cluster.ParseScope(text)
 		if err != nil {
@@ -171,12 +171,12 @@ func nobody(scopes []string, states States, force bool) error {
 		}
 		switch {
 		case scope.Kind == cluster.ScopeNode:
-			return fmt.Errorf("node %s is not there: there is %s; --force writes its document all the same", scope.Name, orNone(states.Names(), "no node"))
+			return fmt.Errorf("node %s is not there: there is %s; --force %s all the same", scope.Name, orNone(states.Names(), "no node"), instead)
 		case scope.Kind == cluster.ScopeRole:
-			return fmt.Errorf("no node that is there has the role %s: they have %s; --force writes its document all the same", scope.Name,
-				orNone(slices.Sorted(maps.Keys(roles)), "no roles"))
+			return fmt.Errorf("no node that is there has the role %s: they have %s; --force %s all the same", scope.Name,
+				orNone(slices.Sorted(maps.Keys(roles)), "no roles"), instead)
 		}
-		return errors.New("no node is there: --force writes the document all the same")
+		return fmt.Errorf("no node is there: --force %s all the same", instead)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (f *Fleet) ask(ctx context.Context, q cluster.Ask, within time.Duration) (*
 	}
 	waiting := states.In(q.Scope)
 	if len(waiting) == 0 {
-		return nil, fmt.Errorf("no node is there that could be asked: see 'culvert fleet status'")
+		return nil, fmt.Errorf("nobody of %s is there that could be asked: there is %s", q.Scope, orNone(states.Names(), "no node"))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -37,8 +37,23 @@ func (f *Fleet) meet(ctx context.Context, states States) {
 	})
 }
 
-// Forget takes a node off the list of those that are missed while they are away.
+// Forget takes a node off the list of those that are missed while they are away. One that is there is not missed.
 func (f *Fleet) Forget(ctx context.Context, node string) error {
+	states, err := f.States(ctx)
+	if err != nil {
+		return err
+	}
+	if _, there := states[node]; there {
+		return fmt.Errorf("node %s is there, and so nobody misses it: end it first, or its certificate with 'culvert cluster revoke %s'", node, node)
+	}
+	err = f.forget(ctx, node)
+	if err == nil {
+		f.audit(ctx, "forget", node, nil)
+	}
+	return err
+}
+
+func (f *Fleet) forget(ctx context.Context, node string) error {
 	return f.changeKnown(ctx, func(known cluster.Known) (bool, error) {
 		if _, ok := known[node]; !ok {
 			return false, fmt.Errorf("no rollout has met a node %s: see 'culvert fleet status'", node)

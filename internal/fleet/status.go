@@ -227,7 +227,7 @@ func (s *Status) unequalBackends() (lines []string) {
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(seen), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
-		lines = append(lines, fmt.Sprintf("backend %s is %s, as %s see it", key[0], key[1], some(seen[key])))
+		lines = append(lines, fmt.Sprintf("backend %s on %s: %s", key[0], some(seen[key]), key[1]))
 	}
 	return lines
 }

@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"culvert/internal/cluster"
+	"culvert/internal/cluster/etcd"
 	"culvert/internal/edit"
 	"culvert/internal/show/text"
 	"culvert/internal/show/usage"
@@ -115,7 +116,7 @@ func (f *Fleet) Urgent(ctx context.Context, q edit.Request, scope cluster.Scope,
 		return nil, err
 	}
 	defer stop()
-	if err := nobody([]string{scope.String()}, states, force); err != nil {
+	if err := nobody([]string{scope.String()}, states, force, "writes the change"); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
@@ -145,7 +146,9 @@ func (f *Fleet) following(ctx context.Context) (nodes *Nodes, now States, stop f
 // attempt without an answer is repeated with the same ID, so that the change is there once.
 func (f *Fleet) writeUrgent(ctx context.Context, u *cluster.Urgent) error {
 	var lease clientv3.LeaseID
-	err := f.callAgain(ctx, "writing an urgent change", func(ctx context.Context) error {
+	unanswered := false
+	err := f.callAgain(ctx, "writing an urgent change", func(ctx context.Context) (err error) {
+		defer func() { unanswered = unanswered || err != nil && etcd.Unanswered(err) }()
 		var options []clientv3.OpOption
 		if u.For > 0 && lease == 0 {
 			g, err := f.etcd.Grant(ctx, int64(u.For/time.Second))
@@ -184,7 +187,7 @@ func (f *Fleet) writeUrgent(ctx context.Context, u *cluster.Urgent) error {
 	if err != nil && lease != 0 {
 		_, _ = f.etcd.Revoke(context.WithoutCancel(ctx), lease)
 	}
-	if err != nil && u.ID != "" {
+	if err != nil && unanswered && u.ID != "" {
 		return fmt.Errorf("%w; see 'culvert fleet urgent' whether it was written all the same", err)
 	}
 	return err

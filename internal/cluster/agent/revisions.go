@@ -165,7 +165,11 @@ func (a *Agent) refuse(number int64, err error) {
 		told = i.refused == why
 		i.refused, i.refusedNumber = why, number
 	})
-	if !told {
+	switch {
+	case told:
+	case number == none:
+		a.Log.Error("what is to run is not known: the last good revision goes on", "err", why)
+	default:
 		a.Log.Error("a revision of the cluster was refused: the last good one goes on", "revision", number, "err", why)
 	}
 }

@@ -92,7 +92,7 @@ func TLS(files *config.ClusterTLS) (*tls.Config, error) {
 	}
 	own := func() (*tls.Certificate, error) {
 		if err := trust.SecretFile(files.Key); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading the key of the certificate: %w", err)
 		}
 		pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 		if err != nil {

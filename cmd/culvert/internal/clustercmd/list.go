@@ -44,11 +44,9 @@ is when the certificate ends, if its files are still here.`,
 }
 
 func writeUsers(w io.Writer, all []access.Grant) error {
-	if len(all) == 0 {
-		return nil
-	}
 	var t text.Table
 	t.Add("KIND", "NAME", "ID", "UNTIL", "WRITES")
+	t.Add(access.Root, "-", "-", "-", "everything; it cannot be revoked")
 	for _, g := range all {
 		until := "-"
 		if g.Until != nil {

@@ -92,6 +92,8 @@ func changes(cmd *cobra.Command, flags *scopeFlags, args []string) (all []fleet.
 					return nil, usage.Errorf("%s beside --role or --node: give one of them", arg)
 				}
 				change.Scope, change.File = s, file
+			} else if !cli.IsFile(arg) {
+				return nil, usage.Errorf("%s: %w", arg, err)
 			}
 		}
 		if err := change.Read(cmd.InOrStdin()); err != nil {

@@ -49,6 +49,8 @@ It is read from /etc/culvert/fleet.toml, and without that from
 /etc/culvert/culvert.toml. The rest of the file is not looked at.`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: cli.NeedVerb,
+		// The flags of a mistyped verb are not what is wrong.
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 	}
 	rules, sets := filtercmd.Urgent(urgently)
 	cmd.AddCommand(

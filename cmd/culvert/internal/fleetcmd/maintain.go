@@ -68,7 +68,13 @@ that meets it again puts it back. Its certificate stays valid: see 'culvert clus
 revoke'.`,
 		Args: cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.do(cmd, func(ctx context.Context, f *fleet.Fleet) error { return f.Forget(ctx, args[0]) })
+			return c.do(cmd, func(ctx context.Context, f *fleet.Fleet) error {
+				if err := f.Forget(ctx, args[0]); err != nil {
+					return err
+				}
+				teller(cmd).Line("%s is not missed any more", args[0])
+				return nil
+			})
 		},
 	}
 	c.flags(cmd)
