@@ -261,3 +261,24 @@ func TestStepsCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceOfCluster applies a document with backends from the cluster's etcd, which it does not name: each node's own file does.
+func TestSourceOfCluster(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a:lb")
+	c := Change{Scope: cluster.Scope{Kind: cluster.ScopeRole, Name: "lb"}, File: "lb.toml", Text: `[[lb.vip]]
+address = "203.0.113.80:80"
+protocol = "tcp"
+[[lb.vip.source]]
+kind = "etcd"
+prefix = "/culvert/test/backends/web/"
+`}
+	if err := b.apply(c); err != nil || b.current().Revision != 1 {
+		t.Errorf("%v\n%s", err, b.out)
+	}
+	c.Text += "ca = \"ca.pem\"\n"
+	if err := b.apply(c); err == nil || !strings.Contains(b.out.String(), "endpoints are missing beside ca, cert or key") {
+		t.Errorf("with the authority of another etcd: %v\n%s", err, b.out)
+	}
+}

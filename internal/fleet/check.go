@@ -188,6 +188,8 @@ func checkDocuments(docs Documents, scopes []string, files map[string]string) []
 	if n == nil {
 		return settled
 	}
+	// Each node's own file has [cluster], which backends from etcd may need.
+	n.Cluster = new(config.Cluster)
 	if table, ok := n.Tables[filterplane.Stage].(*filterstage.Table); ok {
 		for i := range table.Sets { // those of documents that are in etcd were read when they were written
 			if name := table.Sets[i].PathOf("file"); strings.HasPrefix(name, inEtcd) {
