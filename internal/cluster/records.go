@@ -219,6 +219,8 @@ type State struct {
 	UrgentFailed map[string]string `json:"urgent_failed,omitempty"`
 	// UrgentOver are the IDs of those whose time is over by the node's clock, and that etcd still has.
 	UrgentOver []string `json:"urgent_over,omitempty"`
+	// UrgentUnconcerned are the IDs of those that are about what the node does not have, as a backend. It carries them out once it has.
+	UrgentUnconcerned []string `json:"urgent_unconcerned,omitempty"`
 	// Health is one of Health*, Problems say in a line each why it is bad.
 	Health   string   `json:"health"`
 	Problems []string `json:"problems,omitempty"`

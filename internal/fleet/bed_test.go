@@ -37,8 +37,9 @@ type fakeNode struct {
 	refuse, sicken, slow []int64
 	// ran are the revisions that it has run, in their order.
 	ran []int64
-	// deaf nodes carry out no urgent change and answer nothing, failing ones refuse them. dislikes is text that no document may have.
-	deaf, failing bool
+	// deaf nodes carry out no urgent change and answer nothing, failing ones refuse them, and unconcerned ones do not have what they are about.
+	// dislikes is text that no document may have.
+	deaf, failing, unconcerned bool
 	// maintained is what it says in maintenance.
 	maintained string
 	dislikes   string
@@ -180,6 +181,7 @@ func (b *bed) answer(n *fakeNode, question []byte) {
 func (b *bed) urgent(n *fakeNode, id string, e *clientv3.Event) {
 	if e.Type == clientv3.EventTypeDelete {
 		n.Urgent = slices.DeleteFunc(slices.Clone(n.Urgent), func(o string) bool { return o == id })
+		n.UrgentUnconcerned = slices.DeleteFunc(slices.Clone(n.UrgentUnconcerned), func(o string) bool { return o == id })
 		delete(n.UrgentFailed, id)
 		b.report(n)
 		return
@@ -191,6 +193,8 @@ func (b *bed) urgent(n *fakeNode, id string, e *clientv3.Event) {
 	switch {
 	case n.deaf || !u.Scope.Holds(n.Node, n.Roles):
 		return
+	case n.unconcerned:
+		n.UrgentUnconcerned = append(n.UrgentUnconcerned, id)
 	case n.failing:
 		n.UrgentFailed = map[string]string{id: "no set bad"}
 	default:

@@ -135,7 +135,8 @@ func (s *Status) differs() (lines []string) {
 			add("%s could not carry out urgent change %s: %s", n.Node, id, n.UrgentFailed[id])
 		}
 		for _, u := range s.Urgents {
-			if u.Scope.Holds(n.Node, n.Roles) && !slices.Contains(n.Urgent, u.ID) && !slices.Contains(n.UrgentOver, u.ID) && n.UrgentFailed[u.ID] == "" && n.More == 0 {
+			if u.Scope.Holds(n.Node, n.Roles) && !slices.Contains(n.Urgent, u.ID) && !slices.Contains(n.UrgentOver, u.ID) &&
+				!slices.Contains(n.UrgentUnconcerned, u.ID) && n.UrgentFailed[u.ID] == "" && n.More == 0 {
 				add("%s does not have urgent change %s yet", n.Node, u.ID)
 			}
 		}

@@ -35,6 +35,8 @@ type Reach struct {
 	// Nodes are those that are meant and there; Done those that have it.
 	Nodes []string `json:"nodes"`
 	Done  []string `json:"done"`
+	// Unconcerned are those that do not have what the change is about. They are not among Nodes.
+	Unconcerned []string `json:"unconcerned,omitempty"`
 	// Failed says why a node could not carry it out, Missing are those that have not said anything, Away those that are not there.
 	Failed  map[string]string `json:"failed,omitempty"`
 	Missing []string          `json:"missing,omitempty"`
@@ -58,6 +60,9 @@ func (r *Reach) Err() error {
 	}
 	if len(r.Missing) > 0 {
 		texts = append(texts, fmt.Sprintf("%s did not answer within %s and will have it once they can", some(r.Missing), UrgentWait))
+	}
+	if len(r.Nodes) == 0 && len(r.Unconcerned) > 0 {
+		texts = append(texts, "no node has what it is about")
 	}
 	if len(texts) == 0 {
 		return nil
@@ -84,6 +89,9 @@ func (r *Reach) Lines() []string {
 	}
 	for _, name := range r.Missing {
 		lines = append(lines, fmt.Sprintf("  %s: no answer", name))
+	}
+	if len(r.Unconcerned) > 0 {
+		lines = append(lines, "  not concerned: "+some(r.Unconcerned))
 	}
 	if len(r.Away) > 0 {
 		lines = append(lines, "  not there: "+some(r.Away)+" ("+will+")")
@@ -200,9 +208,15 @@ func (f *Fleet) reach(ctx context.Context, nodes *Nodes, id string, scope cluste
 	end := time.After(UrgentWait)
 	for {
 		states, _ := nodes.Now()
-		r := &Reach{ID: id, Nodes: states.In(scope), Done: []string{}, Failed: make(map[string]string), Seconds: time.Since(begun).Seconds()}
-		for _, name := range r.Nodes {
-			switch done, failed := look(states[name]); {
+		r := &Reach{ID: id, Nodes: []string{}, Done: []string{}, Failed: make(map[string]string), Seconds: time.Since(begun).Seconds()}
+		for _, name := range states.In(scope) {
+			done, failed := look(states[name])
+			if !done && slices.Contains(states[name].UrgentUnconcerned, id) {
+				r.Unconcerned = append(r.Unconcerned, name)
+				continue
+			}
+			r.Nodes = append(r.Nodes, name)
+			switch {
 			case done:
 				r.Done = append(r.Done, name)
 			case failed != "":

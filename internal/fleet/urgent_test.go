@@ -103,6 +103,31 @@ func TestUrgentEnds(t *testing.T) {
 	}
 }
 
+// TestUrgentUnconcerned drains a backend that a filter does not have: it counts as neither reached nor failed. If nobody has it, that is an error.
+func TestUrgentUnconcerned(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("f", "lb")
+	b.with("f", func(n *fakeNode) { n.unconcerned = true })
+	backend := "10.0.0.11"
+	r, err := b.Urgent(t.Context(), &edit.Drain{Backend: &backend}, everywhere, 0, false)
+	if err != nil || r.Err() != nil || strings.Join(r.Nodes, " ") != "lb" || !strings.Contains(strings.Join(r.Lines(), "\n"), "on 1 of 1 node") ||
+		!strings.Contains(strings.Join(r.Lines(), "\n"), "not concerned: f") {
+		t.Errorf("reached %+v, error %v", r, err)
+	}
+	if s, err := b.Status(t.Context()); err != nil || len(s.Differs) > 0 {
+		t.Errorf("%+v, error %v", s, err)
+	}
+	if r, err = b.Undo(t.Context(), r.ID); err != nil || r.Err() != nil || len(r.Unconcerned) > 0 {
+		t.Errorf("taken back from %+v, error %v", r, err)
+	}
+	b.with("lb", func(n *fakeNode) { n.unconcerned = true })
+	if r, err = b.Urgent(t.Context(), &edit.Drain{Backend: &backend}, everywhere, 0, false); err != nil || r.Err() == nil ||
+		!strings.Contains(r.Err().Error(), "no node has what it is about") {
+		t.Errorf("reached %+v, error %v", r, err)
+	}
+}
+
 // TestUrgentOver has a change whose time is over by the clocks of nodes, although etcd has given its lease time again.
 func TestUrgentOver(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -326,6 +327,26 @@ func TestUrgentRefused(t *testing.T) {
 	b.keeper.Bring(t.Context(), b.up.inst, nil)
 	if got := b.has(); got != base {
 		t.Errorf("there is\n%s, want\n%s", got, base)
+	}
+}
+
+// TestUrgentUnconcerned drains a backend at all VIPs of a node that does not have it, until it has.
+func TestUrgentUnconcerned(t *testing.T) {
+	b := newUrgentBed(t)
+	drain := held(1, "lb drain", `{"backend":"10.0.0.13"}`)
+	bring := func() error { return b.keeper.Bring(t.Context(), b.up.inst, []agent.Held{drain})[drain.ID] }
+	if err := bring(); !errors.Is(err, agent.ErrUnconcerned) || len(b.keeper.Held()) > 0 {
+		t.Errorf("without the backend: %v, held %v", err, b.keeper.Held())
+	}
+	b.bring(urgentFile + "[[lb.vip.backend]]\naddress = \"10.0.0.13\"\n")
+	if err := bring(); err != nil || !strings.Contains(b.has(), `"drained":true`) {
+		t.Errorf("with the backend: %v, there is\n%s", err, b.has())
+	}
+	b.keeper.Bring(t.Context(), b.up.inst, nil)
+	filter, _, _ := strings.Cut(urgentFile, "[lb]\n")
+	b.bring(filter)
+	if err := bring(); !errors.Is(err, agent.ErrUnconcerned) {
+		t.Errorf("without a load balancer: %v", err)
 	}
 }
 

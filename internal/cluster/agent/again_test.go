@@ -46,6 +46,38 @@ func TestEndedWhileDown(t *testing.T) {
 	b.eventually("it is undone", func() bool { return e.asked.Load() > 0 })
 }
 
+// bare has nothing that urgent changes are about, until it has.
+type bare struct {
+	agent.Plane
+	has atomic.Bool
+}
+
+func (p *bare) Urgent(ctx context.Context, changes []agent.Held) map[string]error {
+	if p.has.Load() {
+		return p.Plane.Urgent(ctx, changes)
+	}
+	failed := make(map[string]error)
+	for _, h := range changes {
+		failed[h.ID] = agent.ErrUnconcerned
+	}
+	return failed
+}
+
+// TestUnconcerned has an urgent change about what the node does not have: that is no failure, and it comes into force once the node has it.
+func TestUnconcerned(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
+	p := new(bare)
+	b.start("n1", b.with, func(o *agent.Options) { p.Plane, o.Plane = o.Plane, p })
+	b.put(b.keys.Urgent("00000001"), urgent("00000001", "lb drain", all))
+	b.eventually("it is not concerned", func() bool {
+		s := b.state("n1")
+		return slices.Equal(s.UrgentUnconcerned, []string{"00000001"}) && len(s.Urgent)+len(s.UrgentFailed) == 0
+	})
+	p.has.Store(true)
+	b.eventually("it is in force", func() bool { s := b.state("n1"); return len(s.Urgent) == 1 && len(s.UrgentUnconcerned) == 0 })
+}
+
 // busy reports other rates each time.
 type busy struct {
 	agent.Plane

@@ -29,7 +29,7 @@ type Plane interface {
 	// why it was refused; what ran before goes on.
 	Run(ctx context.Context, set *lastgood.Set) error
 	// Urgent brings exactly these urgent changes into force, in the order of their IDs, and undoes others from before. It returns why
-	// it could not carry out some of them, by ID.
+	// it could not carry out some of them, by ID: ErrUnconcerned if they are about what the node does not have.
 	Urgent(ctx context.Context, changes []Held) map[string]error
 	// Maintain withdraws the node's addresses, or with false announces them again. It may be called again and tells where that is:
 	// one of cluster.Maintain*, "" when the node is not in maintenance.
@@ -39,6 +39,9 @@ type Plane interface {
 	// Answer answers a question.
 	Answer(context.Context, cluster.Ask) cluster.Answer
 }
+
+// ErrUnconcerned says that an urgent change is about something that the node does not have. The node carries it out once it has.
+var ErrUnconcerned = errors.New("the node does not have what the change is about")
 
 // Held is an urgent change with the time until which it is in force at most.
 type Held struct {
@@ -130,6 +133,7 @@ type is struct {
 	refusedNumber int64
 	inForce       []string
 	failed        map[string]string
+	unconcerned   []string
 	maintain      string
 	// reached tells whether etcd answers, since when, and problem why it does not.
 	reached bool

@@ -35,7 +35,7 @@ func (a *Agent) state() cluster.State {
 		}
 		s.UrgentFailed[id] = why
 	}
-	s.UrgentOver = a.overIn()
+	s.UrgentOver, s.UrgentUnconcerned = a.overIn(), slices.Clone(a.is.unconcerned)
 	for _, problem := range []string{a.is.keepProblem, a.is.overProblem} {
 		if problem != "" {
 			s.Problems = append(s.Problems, problem)
@@ -89,6 +89,7 @@ func bounded(s *cluster.State) ([]byte, error) {
 	cutList(&s.Announced, most, &s.More)
 	cutList(&s.Problems, most, &s.More)
 	cutList(&s.UrgentOver, most, &s.More)
+	cutList(&s.UrgentUnconcerned, most, &s.More)
 	cutMap(s.Backends, most, &s.More)
 	cutMap(s.Stages, most, &s.More)
 	cutMap(s.UrgentFailed, most, &s.More)
@@ -109,6 +110,8 @@ func bounded(s *cluster.State) ([]byte, error) {
 			delete(s.UrgentFailed, slices.Max(slices.Collect(maps.Keys(s.UrgentFailed))))
 		case len(s.Urgent) > 20: // the newest are looked for
 			s.Urgent = s.Urgent[1:]
+		case len(s.UrgentUnconcerned) > 0:
+			s.UrgentUnconcerned = s.UrgentUnconcerned[1:]
 		case len(s.UrgentOver) > 0:
 			s.UrgentOver = s.UrgentOver[1:]
 		case len(s.Problems) > 1:

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -24,6 +25,9 @@ func (a *Agent) urgentLoop(ctx context.Context) {
 		if !slices.EqualFunc(changes, before, sameHeld) || first && len(changes) > 0 || a.urgentFailed() {
 			a.carryOut(ctx, changes)
 			before = changes
+		}
+		if a.urgentFailed() {
+			next = min(next, failedAgain)
 		}
 		first = false
 		wait := time.NewTimer(next)
@@ -50,9 +54,6 @@ func (a *Agent) dueUrgents() (due []Held, next time.Duration) {
 	defer a.mu.Unlock()
 	const idle = time.Hour
 	next = idle
-	if len(a.is.failed) > 0 {
-		next = failedAgain
-	}
 	now := Clock()
 	for _, h := range a.want.urgents {
 		if a.overNow(h, now) {
@@ -73,7 +74,7 @@ func (a *Agent) dueUrgents() (due []Held, next time.Duration) {
 func (a *Agent) urgentFailed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.is.failed) > 0
+	return len(a.is.failed)+len(a.is.unconcerned) > 0
 }
 
 func (a *Agent) carryOut(ctx context.Context, changes []Held) {
@@ -83,16 +84,21 @@ func (a *Agent) carryOut(ctx context.Context, changes []Held) {
 	}
 	texts := make(map[string]string)
 	for id, err := range failed {
-		texts[id] = oneLine(err)
+		if !errors.Is(err, ErrUnconcerned) {
+			texts[id] = oneLine(err)
+		}
 	}
-	var inForce []string
+	var inForce, unconcerned []string
 	for _, h := range changes {
-		if failed[h.ID] == nil {
+		switch err := failed[h.ID]; {
+		case err == nil:
 			inForce = append(inForce, h.ID)
+		case errors.Is(err, ErrUnconcerned):
+			unconcerned = append(unconcerned, h.ID)
 		}
 	}
 	var before map[string]string
-	a.update(func(i *is) { before, i.inForce, i.failed = i.failed, inForce, texts })
+	a.update(func(i *is) { before, i.inForce, i.failed, i.unconcerned = i.failed, inForce, texts, unconcerned })
 	for _, id := range slices.Sorted(maps.Keys(texts)) {
 		if texts[id] != before[id] {
 			a.Log.Error("an urgent change is not in force: it is tried again", "id", id, "err", texts[id])

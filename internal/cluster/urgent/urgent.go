@@ -99,7 +99,13 @@ func (k *Keeper) Bring(ctx context.Context, inst *datapath.Instance, changes []a
 		case k.index(h) >= 0:
 			err = k.ensure(ctx, inst, h, q) // the end of another one may have taken something of it back
 		default:
-			err = k.carryOut(ctx, inst, h, q)
+			var concerned bool
+			if concerned, err = edit.Concerns(q, inst); err == nil && !concerned {
+				err = agent.ErrUnconcerned
+			}
+			if err == nil {
+				err = k.carryOut(ctx, inst, h, q)
+			}
 		}
 		if err != nil {
 			failed[h.ID] = err

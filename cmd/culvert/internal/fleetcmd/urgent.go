@@ -48,7 +48,7 @@ undo', or for the time --for, also where etcd cannot be reached then. The comman
 waits for 5 s at most, lists the nodes that have not got it, and has exit status 1
 then. Nodes that are not there have it once they are back.
 
-With -j, an object with id, nodes, done, failed, missing, away and seconds.`
+With -j, an object with id, nodes, done, unconcerned, failed, missing, away and seconds.`
 	cmd.Example = strings.NewReplacer("culvert filter set", "culvert fleet set", "culvert filter", "culvert fleet filter", "culvert lb", "culvert fleet lb").Replace(cmd.Example)
 	r.flagsOf(cmd)
 	return r
@@ -96,9 +96,10 @@ func newDrainCmd() *cobra.Command {
 		Long: `Keep new flows from a backend at all VIPs that have it, on all nodes with a load
 balancer that has it; flows that it has stay. 'culvert fleet undrain' undoes it. It is
 an urgent change: see 'culvert fleet urgent'. 'culvert fleet lb drain VIP' is for one
-VIP, or for the VIP itself. Give the balancers' --role in a fleet that has others.
+VIP, or for the VIP itself. Nodes without the backend are not concerned, until they
+have it.
 
-With -j, an object with id, nodes, done, failed, missing, away and seconds.`,
+With -j, an object with id, nodes, done, unconcerned, failed, missing, away and seconds.`,
 		Example: "  culvert fleet drain 10.0.0.11 --role lb --for 1h",
 		Args:    cli.UsageArgs(cobra.ExactArgs(1)),
 	}
