@@ -232,6 +232,8 @@ type State struct {
 	Interfaces []InterfaceState `json:"interfaces,omitempty"`
 	// Backends are those that are not as they should be, as VIP and backend, with their state.
 	Backends map[string]string `json:"backends,omitempty"`
+	// Sources are the sources of backends whose last answer is not in force, as NAME of VIP, with STATE: WHY.
+	Sources map[string]string `json:"sources,omitempty"`
 	// Announced are the VIPs' addresses that the node announces.
 	Announced []string `json:"announced,omitempty"`
 	// Seed identifies the seed of the rings of a node with VIPs, and RingSize is how many places a ring has. Balancers with the same VIPs have

@@ -131,6 +131,9 @@ func (s *Status) differs() (lines []string) {
 		if n.Health != cluster.HealthGood {
 			add("%s is in bad health: %s", n.Node, problems(n))
 		}
+		if n.Maintain != "" {
+			add("%s is in maintenance (%s): 'culvert fleet resume %[1]s' ends it", n.Node, n.Maintain)
+		}
 		for _, id := range slices.Sorted(maps.Keys(n.UrgentFailed)) {
 			add("%s could not carry out urgent change %s: %s", n.Node, id, n.UrgentFailed[id])
 		}
@@ -150,6 +153,7 @@ func (s *Status) differs() (lines []string) {
 	}, true)...)
 	lines = append(lines, s.unequalRings()...)
 	lines = append(lines, s.unequalAddresses()...)
+	lines = append(lines, s.sources()...)
 	return append(lines, s.unequalBackends()...)
 }
 
@@ -261,7 +265,7 @@ func (s *Status) Table() []string {
 	for _, n := range s.Nodes {
 		health := n.Health
 		if n.Maintain != "" {
-			health += ", " + n.Maintain
+			health += ", maintenance (" + n.Maintain + ")"
 		}
 		var rx, drop uint64
 		for _, i := range n.Interfaces {

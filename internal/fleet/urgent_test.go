@@ -247,6 +247,37 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestInMaintenance lists nodes in maintenance, with what ends it.
+func TestInMaintenance(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a", "b")
+	b.with("a", func(f *fakeNode) { f.Maintain = cluster.MaintainSafe })
+	s, err := b.Status(t.Context())
+	if err != nil || !strings.Contains(strings.Join(s.Lines(), "\n"), "good, maintenance (safe)") || len(s.Differs) != 1 ||
+		s.Differs[0] != "a is in maintenance (safe): 'culvert fleet resume a' ends it" {
+		t.Errorf("%+v, error %v", s, err)
+	}
+}
+
+// TestSources lists the sources of backends whose last answer is not in force, and which nodes say so.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a", "b", "c")
+	for name, why := range map[string]string{"a": "failing: no such host", "b": "failing: timeout", "c": "held: half of the backends would go"} {
+		b.with(name, func(f *fakeNode) { f.Sources = map[string]string{"web of VIP 203.0.113.80:80/tcp": why} })
+	}
+	s, err := b.Status(t.Context())
+	want := []string{
+		"source web of VIP 203.0.113.80:80/tcp is failing on a, b: no such host",
+		"source web of VIP 203.0.113.80:80/tcp is held on c: half of the backends would go",
+	}
+	if err != nil || strings.Join(s.Differs, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%q, error %v", s.Differs, err)
+	}
+}
+
 // TestTwin has another process with the name of a node, as its key says. One that has taken over the name meanwhile is none.
 func TestTwin(t *testing.T) {
 	t.Parallel()

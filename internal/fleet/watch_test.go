@@ -73,7 +73,7 @@ func TestWatch(t *testing.T) {
 	s.Press("p")
 	b.with("lb18", func(n *fakeNode) { n.Maintain = cluster.MaintainSafe })
 	look()
-	if strings.Contains(s.View(), "good, safe") || !strings.Contains(s.View(), "PAUSED") {
+	if strings.Contains(s.View(), "good, maintenance (safe)") || !strings.Contains(s.View(), "PAUSED") {
 		t.Errorf("paused:\n%s", s.View())
 	}
 	s.Press("p")
@@ -84,7 +84,7 @@ func TestWatch(t *testing.T) {
 	for range nodes {
 		s.Press("down")
 	}
-	if !strings.Contains(s.View(), "bad, safe") {
+	if !strings.Contains(s.View(), "bad, maintenance (safe)") {
 		t.Errorf("a node in maintenance:\n%s", s.View())
 	}
 	if more := at("! "); at("NODE") > height/2 || more < 0 || !strings.Contains(s.View(), " more: see 'culvert fleet status'") {

@@ -204,7 +204,7 @@ func (p *clusterPlane) State(s *cluster.State) {
 
 // addBalancer adds VIPs and backends to a state.
 func addBalancer(s *cluster.State, r *lbview.Report, bad func(string, ...any)) {
-	s.Backends = make(map[string]string)
+	s.Backends, s.Sources = make(map[string]string), make(map[string]string)
 	for _, session := range r.BGP {
 		for _, prefix := range session.Announced {
 			if a := prefix.Addr().String(); session.Established() && !slices.Contains(s.Announced, a) {
@@ -219,6 +219,11 @@ func addBalancer(s *cluster.State, r *lbview.Report, bad func(string, ...any)) {
 	for _, v := range r.VIPs {
 		if v.State == lbview.Down && len(v.Backends) > 0 {
 			bad("VIP %s: none of its backends can be used", v.Service)
+		}
+		for _, o := range v.Sources {
+			if o.Troubled() {
+				s.Sources[o.Name+" of VIP "+v.Service] = o.State + ": " + o.Why
+			}
 		}
 		for _, b := range v.Backends {
 			why := ""

@@ -10,6 +10,8 @@ import (
 
 	"culvert/internal/cluster"
 	"culvert/internal/lb/lbplane"
+	"culvert/internal/lb/lbview"
+	"culvert/internal/lb/sourcestate"
 )
 
 // TestStateOfNode reports the stages that the node's configuration turns on and no others, and with VIPs the ID of the seed.
@@ -30,5 +32,16 @@ func TestStateOfNode(t *testing.T) {
 	b.bring(filter)
 	if s := report(); len(s.Stages) != 1 || s.Stages["filter"] == "" || s.Seed != "" {
 		t.Errorf("with the filter alone: %+v", s)
+	}
+}
+
+// TestStateOfSources reports the sources of backends whose last answer is not in force.
+func TestStateOfSources(t *testing.T) {
+	var s cluster.State
+	addBalancer(&s, &lbview.Report{VIPs: []lbview.VIP{{Service: "203.0.113.80:80/tcp", Sources: []sourcestate.Source{
+		{Name: "web", State: sourcestate.Failing, Why: "no such host"}, {Name: "good", State: sourcestate.OK},
+	}}}}, func(string, ...any) {})
+	if want := map[string]string{"web of VIP 203.0.113.80:80/tcp": "failing: no such host"}; !maps.Equal(s.Sources, want) {
+		t.Errorf("%v, want %v", s.Sources, want)
 	}
 }

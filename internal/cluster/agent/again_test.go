@@ -5,6 +5,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -86,6 +87,26 @@ type busy struct {
 
 func (p *busy) State(s *cluster.State) {
 	s.Interfaces = []cluster.InterfaceState{{Name: "eth0", RX: p.asked.Add(1)}}
+}
+
+// wide reports more than fits.
+type wide struct{ agent.Plane }
+
+func (wide) State(s *cluster.State) {
+	s.Sources, s.Backends = make(map[string]string), make(map[string]string)
+	for n := range 100 {
+		name := fmt.Sprintf("source %d of VIP 203.0.113.80:80/tcp", n)
+		s.Sources[name], s.Backends[name] = "failing: "+strings.Repeat("x", 400), "down"
+		s.Problems = append(s.Problems, strings.Repeat("y", 400))
+	}
+}
+
+// TestWide has a state with more of all that is not the node's own than fits. It is written all the same, and says that there is more.
+func TestWide(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
+	b.start("n1", b.with, func(o *agent.Options) { o.Plane = wide{o.Plane} })
+	b.eventually("its state", func() bool { s := b.state("n1"); return s.Node == "n1" && s.More > 0 && len(s.Sources) > 0 })
 }
 
 // TestStaysUnwritten fills etcd. A node whose rates alone change goes on saying that its state is not written.

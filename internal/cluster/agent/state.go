@@ -90,7 +90,11 @@ func bounded(s *cluster.State) ([]byte, error) {
 	cutList(&s.Problems, most, &s.More)
 	cutList(&s.UrgentOver, most, &s.More)
 	cutList(&s.UrgentUnconcerned, most, &s.More)
+	for name, why := range s.Sources {
+		s.Sources[name] = short(why, longest/2)
+	}
 	cutMap(s.Backends, most, &s.More)
+	cutMap(s.Sources, most, &s.More)
 	cutMap(s.Stages, most, &s.More)
 	cutMap(s.UrgentFailed, most, &s.More)
 	for {
@@ -106,6 +110,8 @@ func bounded(s *cluster.State) ([]byte, error) {
 			s.Announced = s.Announced[:len(s.Announced)-1]
 		case len(s.Backends) > 0:
 			delete(s.Backends, slices.Max(slices.Collect(maps.Keys(s.Backends))))
+		case len(s.Sources) > 1:
+			delete(s.Sources, slices.Max(slices.Collect(maps.Keys(s.Sources))))
 		case len(s.UrgentFailed) > 3:
 			delete(s.UrgentFailed, slices.Max(slices.Collect(maps.Keys(s.UrgentFailed))))
 		case len(s.Urgent) > 20: // the newest are looked for
@@ -116,6 +122,8 @@ func bounded(s *cluster.State) ([]byte, error) {
 			s.UrgentOver = s.UrgentOver[1:]
 		case len(s.Problems) > 1:
 			s.Problems = s.Problems[:len(s.Problems)-1]
+		case len(s.Sources) > 0:
+			clear(s.Sources)
 		case len(s.Interfaces) > 0:
 			s.Interfaces = s.Interfaces[:len(s.Interfaces)-1]
 		case len(s.Announced) > 0:
