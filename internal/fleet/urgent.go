@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -135,7 +136,7 @@ func (f *Fleet) Urgent(ctx context.Context, q edit.Request, scope cluster.Scope,
 	r := f.reach(ctx, nodes, u.ID, scope, begun, func(s cluster.State) (done bool, failed string) {
 		return slices.Contains(s.Urgent, u.ID) || slices.Contains(s.UrgentOver, u.ID), s.UrgentFailed[u.ID]
 	})
-	f.audit(ctx, words, fmt.Sprintf("%s, %s: %s", u.ID, scope, request), r.Err())
+	f.audit(ctx, "urgent", fmt.Sprintf("%s, %s: %s", u.ID, scope, commandLine(u)), r.Err())
 	return r, nil
 }
 
@@ -346,9 +347,21 @@ func UrgentLines(all []UrgentLeft) []string {
 			t.Add(u.ID, "-", u.left(), "-", "-", noUrgent)
 			continue
 		}
-		t.Add(u.ID, u.Scope.String(), u.left(), when(u.At), u.By, u.Words+" "+string(u.Request))
+		t.Add(u.ID, u.Scope.String(), u.left(), when(u.At), u.By, commandLine(u.Urgent))
 	}
 	return t.Lines()
+}
+
+// commandLine returns what follows 'culvert fleet' on the command line that makes an urgent change.
+func commandLine(u cluster.Urgent) string {
+	line := edit.CommandLine(u.Words, u.Request)
+	if set, ok := strings.CutPrefix(line, "filter set "); ok {
+		return "set " + set
+	}
+	if u.Words == "lb drain" && !bytes.Contains(u.Request, []byte(`"vip"`)) { // at all VIPs
+		return strings.TrimPrefix(line, "lb ")
+	}
+	return line
 }
 
 // UrgentVerbs returns the words of the verbs that print a Reach.
@@ -402,7 +415,7 @@ func (f *Fleet) Undo(ctx context.Context, id string) (*Reach, error) {
 		return !slices.Contains(s.Urgent, id), ""
 	})
 	r.Undone, r.none = true, !isUrgent(id, u)
-	f.audit(ctx, "undo", id+": "+u.Words, nil)
+	f.audit(ctx, "undo", id+": "+commandLine(u), nil)
 	return r, nil
 }
 

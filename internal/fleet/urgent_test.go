@@ -54,6 +54,24 @@ func TestUrgent(t *testing.T) {
 	if err != nil || len(h.Audit) != 4 || h.Audit[1].Outcome != "failed" || h.Audit[3].Did != "undo" {
 		t.Errorf("%+v, error %v", h, err)
 	}
+	for _, text := range []string{strings.Join(UrgentLines(all), "\n"), strings.Join(h.Lines(), "\n")} { // as it was typed
+		if !strings.Contains(text, "filter add drop icmp --name two") || strings.ContainsAny(text, "{}") {
+			t.Errorf("for people:\n%s", text)
+		}
+	}
+}
+
+// TestUrgentWords has the words that a fleet's verbs have for what is typed otherwise on one machine.
+func TestUrgentWords(t *testing.T) {
+	for _, c := range []struct{ words, request, want string }{
+		{"filter set add", `{"set":"bad","entries":["192.0.2.1"]}`, "set add bad 192.0.2.1"},
+		{"lb drain", `{"backend":"10.0.0.11"}`, "drain 10.0.0.11"},
+		{"lb drain", `{"vip":"192.0.2.1:80/tcp","backend":"10.0.0.11"}`, "lb drain 192.0.2.1:80/tcp 10.0.0.11"},
+	} {
+		if got := commandLine(cluster.Urgent{Words: c.words, Request: []byte(c.request)}); got != c.want {
+			t.Errorf("%s %s is %q, want %q", c.words, c.request, got, c.want)
+		}
+	}
 }
 
 // TestUrgentMissing wants a node that says nothing to be listed after UrgentWait.

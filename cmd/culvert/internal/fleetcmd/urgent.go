@@ -50,6 +50,9 @@ then. Nodes that are not there have it once they are back.
 
 With -j, an object with id, nodes, done, unconcerned, failed, missing, away and seconds.`
 	cmd.Example = strings.NewReplacer("culvert filter set", "culvert fleet set", "culvert filter", "culvert fleet filter", "culvert lb", "culvert fleet lb").Replace(cmd.Example)
+	if name := cmd.Flags().Lookup("name"); name != nil {
+		name.Usage = "call the rule `NAME` (default urgent- and a number of its own)"
+	}
 	r.flagsOf(cmd)
 	return r
 }
