@@ -4,9 +4,7 @@
 package clusterbed
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -49,7 +47,7 @@ func New(t testing.TB, o Options) *Bed {
 	t.Helper()
 	b := &Bed{t: t, options: o}
 	for n := range max(o.Members, 1) {
-		m := &Member{bed: b, name: fmt.Sprintf("m%d", n), dir: t.TempDir(), client: free(t), peer: free(t)}
+		m := &Member{bed: b, name: fmt.Sprintf("m%d", n), dir: t.TempDir(), client: Free(t), peer: Free(t)}
 		m.proxy, m.peers = NewProxy(t, m.client), NewProxy(t, m.peer)
 		b.members = append(b.members, m)
 	}
@@ -198,15 +196,4 @@ func (m *Member) scheme() string {
 		}
 	}
 	return "http"
-}
-
-// free returns an address of loopback that nothing listens on.
-func free(t testing.TB) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -20,6 +20,7 @@ import (
 
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/access"
+	"culvert/internal/cluster/clusterbed"
 	"culvert/internal/testbed"
 )
 
@@ -70,7 +71,7 @@ func TestServe(t *testing.T) {
 // TestNobodyBeforeUsers lets nobody in, not even root, before etcd asks for users. It ends before that once.
 func TestNobodyBeforeUsers(t *testing.T) {
 	b := newBed(t, 1)
-	b.options[0].Members = []Member{{b.options[0].Name, "https://" + free(t)}}
+	b.options[0].Members = []Member{{b.options[0].Name, "https://" + clusterbed.Free(t)}}
 	held, on := make(chan struct{}), make(chan struct{})
 	b.options[0].asking = func() {
 		close(held)
@@ -107,7 +108,7 @@ func TestNobodyBeforeUsers(t *testing.T) {
 // for members with one of a client, and with an old version of TLS.
 func TestCertificates(t *testing.T) {
 	b := newBed(t, 1)
-	b.options[0].Members = []Member{{b.options[0].Name, "https://" + free(t)}}
+	b.options[0].Members = []Member{{b.options[0].Name, "https://" + clusterbed.Free(t)}}
 	b.start(0)
 	b.wait(0)
 	peers := strings.TrimPrefix(b.options[0].Members[0].URL, "https://")
@@ -174,7 +175,7 @@ func TestRefused(t *testing.T) {
 	} {
 		o := good
 		o.Data = filepath.Join(t.TempDir(), "etcd")
-		o.Members = []Member{{o.Name, "https://" + free(t)}}
+		o.Members = []Member{{o.Name, "https://" + clusterbed.Free(t)}}
 		change(&o)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := Serve(ctx, o); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -216,11 +217,11 @@ func newBed(t *testing.T, members int) *bed {
 	b := &bed{t: t, authority: a, keys: cluster.KeysOf("edge"), out: new(testbed.Output), running: make([]*running, members)}
 	var all []Member
 	for n := range members {
-		all = append(all, Member{fmt.Sprintf("m%d", n), "https://" + free(t)})
+		all = append(all, Member{fmt.Sprintf("m%d", n), "https://" + clusterbed.Free(t)})
 	}
 	for _, m := range all {
 		b.options = append(b.options, Options{
-			Cluster: "edge", Name: m.Name, Members: all, Listen: free(t), Data: filepath.Join(t.TempDir(), "etcd"), Files: files,
+			Cluster: "edge", Name: m.Name, Members: all, Listen: clusterbed.Free(t), Data: filepath.Join(t.TempDir(), "etcd"), Files: files,
 			Log: slog.New(slog.NewTextHandler(b.out, nil)), noSync: true,
 		})
 	}
@@ -292,15 +293,6 @@ func (b *bed) clientOf(user string, members ...int) *clientv3.Client {
 	must(b.t, err)
 	b.t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// free returns an address of loopback that nothing listens on.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func must(t *testing.T, err error) {
