@@ -26,6 +26,8 @@ type Cluster struct {
 	Maintain string
 	// Twin is the host of another node of this name.
 	Twin string
+	// Second is the host of another node of this name that follows no revisions, while this one does.
+	Second string
 	// NotReported says why the cluster does not get the node's state, StateProblems what of StateDir cannot be used.
 	NotReported string
 	// Denied is since when etcd refuses the node's certificate, as NotReported says, the zero time if it does not.
@@ -62,6 +64,9 @@ func checkClusters(all []Cluster, now time.Time) (found []Finding) {
 		}
 		if c.Twin != "" {
 			add(Fail, "", "another node, on host %s, has this name: give one of them another name (node in [cluster])", c.Twin)
+		}
+		if c.Second != "" {
+			add(Warn, "", "another node, on host %s, has this name too, and follows no revisions: give it another name (node in [cluster])", c.Second)
 		}
 		if c.NotReported != "" && c.Denied.IsZero() {
 			add(Fail, "", "the cluster does not see this node's state: %s", c.NotReported)

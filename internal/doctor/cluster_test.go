@@ -21,6 +21,7 @@ func TestClusters(t *testing.T) {
 		{func(c *Cluster) { c.Refused = "etcd:all:1:1: x" }, Fail, "revision 5 goes on: etcd:all:1:1: x"},
 		{func(c *Cluster) { c.UrgentFailed = map[string]string{"00000007": "why"} }, Fail, "the urgent change 00000007 is not in force: why"},
 		{func(c *Cluster) { c.Twin = "elsewhere" }, Fail, "on host elsewhere, has this name"},
+		{func(c *Cluster) { c.Second = "elsewhere" }, Warn, "on host elsewhere, has this name too, and follows no revisions"},
 		{func(c *Cluster) { c.NotReported = "etcd is full" }, Fail, "does not see this node's state: etcd is full"},
 		{func(c *Cluster) { c.Reached, c.Denied, c.NotReported = false, now, "revoked" }, Fail, "etcd refuses it since 2026-01-02 03:04:05, and what runs goes on: revoked"},
 		{func(c *Cluster) { c.StateProblems = []string{"/x/last-good is corrupt"} }, Fail, "/x/last-good is corrupt"},

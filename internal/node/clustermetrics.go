@@ -72,7 +72,7 @@ func (c *clusterMetrics) Collect(ch chan<- prometheus.Metric) {
 		{clusterRefused, float64(stats.OneIf(v.Refused != ""))},
 		{clusterUrgent, float64(len(v.Urgent))},
 		{clusterFailed, float64(len(v.UrgentFailed))},
-		{clusterTwin, float64(stats.OneIf(v.Twin != ""))},
+		{clusterTwin, float64(stats.OneIf(v.Twin != "" || v.Second != ""))},
 		{clusterDenied, float64(stats.OneIf(!v.Denied.IsZero()))},
 		{clusterMaintain, float64(stats.OneIf(v.Maintain != ""))},
 		{clusterState, float64(problems)},

@@ -252,7 +252,7 @@ func (p *process) clusterChanged() {
 	c := &inforce.Cluster{
 		Name: m.table.Name, Node: m.table.Node, Roles: m.table.Roles, Revision: v.Revision, Wanted: v.Wanted, Refused: v.Refused,
 		Reached: v.Reached, Since: v.Since, Problem: v.Problem, Urgent: v.Urgent, UrgentFailed: v.UrgentFailed, Maintain: v.Maintain,
-		Twin: v.Twin, NotReported: v.ReportProblem, Denied: v.Denied, StateDir: m.table.StateDir, StateProblems: slices.Clone(m.problems),
+		Twin: v.Twin, Second: v.Second, NotReported: v.ReportProblem, Denied: v.Denied, StateDir: m.table.StateDir, StateProblems: slices.Clone(m.problems),
 	}
 	for _, problem := range []string{v.KeepProblem, v.OverProblem} {
 		if problem != "" {

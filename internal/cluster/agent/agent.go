@@ -122,6 +122,8 @@ type want struct {
 	urgents    map[string]Held
 	urgentsBad map[string]string // by ID
 	maintain   bool
+	// second is the process that says to have this node's name, too.
+	second cluster.Twin
 }
 
 // is is how the node is.
@@ -147,6 +149,8 @@ type is struct {
 	unread string
 	// twin names the host of another process of this node's name, reportProblem says why the state is not written.
 	twin, reportProblem string
+	// second names the host of a process that has this node's name, too, and follows no revisions, while this one does.
+	second string
 	// denied is since when etcd refuses the node's certificate, the zero time if it does not. reportProblem says why.
 	denied           time.Time
 	keepProblem      string

@@ -5,6 +5,7 @@ package agent_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/agent"
 	"culvert/internal/cluster/clusterbed"
+	"culvert/internal/testbed"
 )
 
 func urgent(id, words string, scope cluster.Scope) cluster.Urgent {
@@ -185,9 +187,44 @@ func TestTwins(t *testing.T) {
 		t.Errorf("the second has run %v, and the state is that of %s", ran, b.state("n1").Instance)
 	}
 	n.stop()
-	b.expire("n1")
+	b.expire(b.keys.Node("n1"))
 	b.eventually("the second takes over", func() bool { s := b.state("n1"); return s.Instance == "n1-2" && s.Revision == 1 })
-	b.eventually("operators see one again", func() bool { return b.twin("n1") == cluster.Twin{} })
+	b.eventually("operators see one again", func() bool { return b.twin("n1") == cluster.Twin{} && twin.View().Second == "" })
+}
+
+// TestSecond has the node of a name say once that another one has its name too, and when that is over. Of two others, one is told after the other.
+func TestSecond(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
+	var log, others testbed.Output
+	start := func(host string, to *testbed.Output) *node {
+		return b.start("n1", b.with, func(o *agent.Options) {
+			o.Host, o.Instance, o.Log = host, host, slog.New(slog.NewTextHandler(to, nil))
+		})
+	}
+	first := start("one", &log)
+	b.eventually("the first", func() bool { return b.state("n1").Node != "" })
+	second := start("two", &others)
+	b.eventually("the first is told of the second", func() bool { return first.View().Second == "two" })
+	third := start("three", &others)
+	b.eventually("the third is told", func() bool { return third.View().Twin == "one" })
+	second.stop()
+	b.expire(b.keys.Twin("n1"))
+	b.eventually("the first is told of the third", func() bool { return first.View().Second == "three" })
+	third.stop()
+	b.expire(b.keys.Twin("n1"))
+	b.eventually("the first has its name alone", func() bool { return first.View().Second == "" })
+	for text, want := range map[string]int{"another node has this node's name, too": 2, "host=two": 1, "host=three": 1} {
+		if n := strings.Count(log.String(), text); n != want {
+			t.Errorf("the first has logged %q %d times:\n%s", text, n, &log)
+		}
+	}
+	if lines := strings.Split(strings.TrimSpace(log.String()), "\n"); !strings.Contains(lines[len(lines)-1], "no other node has this node's name any more") {
+		t.Errorf("the first does not say that it has its name alone:\n%s", &log)
+	}
+	if text := others.String(); strings.Contains(text, "name, too") || strings.Count(text, "another node has this node's name: this one") != 2 {
+		t.Errorf("those without the name have logged\n%s", text)
+	}
 }
 
 // TestTakeOver has a node that was killed and started again take its name at once.

@@ -190,10 +190,10 @@ func (b *bed) neverUnchecked(n *node, documents ...map[string]string) {
 
 func (n *node) View() agent.View { return n.agent.View() }
 
-// expire ends the lease of a node's state, as its time does.
-func (b *bed) expire(name string) {
+// expire ends the lease of a node's key, as its time does.
+func (b *bed) expire(key string) {
 	b.Helper()
-	r, err := b.Get(b.Context(), b.keys.Node(name))
+	r, err := b.Get(b.Context(), key)
 	if err == nil && len(r.Kvs) == 1 {
 		_, err = b.Revoke(b.Context(), clientv3.LeaseID(r.Kvs[0].Lease))
 	}

@@ -110,6 +110,7 @@ func (a *Agent) written(err error) error {
 	text, host := "", ""
 	switch {
 	case err == nil:
+		a.tellSecond()
 	case errors.As(err, &twin):
 		host = twin.host
 	case denies(err):
@@ -136,7 +137,12 @@ func (a *Agent) written(err error) error {
 	case back:
 		a.Log.Info("etcd takes this node's certificate again", "cluster", a.Cluster, "node", a.Node)
 	}
-	a.update(func(i *is) { i.twin, i.reportProblem, i.denied = host, text, time.Time{} })
+	a.update(func(i *is) {
+		i.twin, i.reportProblem, i.denied = host, text, time.Time{}
+		if host != "" {
+			i.second = ""
+		}
+	})
 	if alone {
 		a.revisions.wake()
 	}
@@ -158,7 +164,7 @@ type stateWriter struct {
 	weight string
 	last   string
 	failed bool // whether the last write was refused
-	shown  bool // whether operators can see that another process has the name
+	shown  bool // whether this session has written the key twin
 }
 
 // write writes the state if it has changed: at once, if something of weight has, and otherwise once in a period.
@@ -205,7 +211,7 @@ func (w *stateWriter) put(ctx context.Context, text []byte) error {
 		}
 		if r.Succeeded {
 			w.mod = r.Header.Revision
-			w.showTwin(ctx, false)
+			w.hideTwin(ctx)
 			return nil
 		}
 		kvs := r.Responses[0].GetResponseRange().Kvs
@@ -216,7 +222,7 @@ func (w *stateWriter) put(ctx context.Context, text []byte) error {
 		var other cluster.State
 		if err := json.Unmarshal(kvs[0].Value, &other); err == nil && other.Instance != w.agent.Instance {
 			if w.agent.Dead == nil || !w.agent.Dead(other.Host, other.Instance) {
-				w.showTwin(ctx, true)
+				w.showTwin(ctx, other.Instance)
 				return &twinError{other.Host}
 			}
 		}

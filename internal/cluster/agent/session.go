@@ -143,6 +143,7 @@ func (a *Agent) readAll(ctx context.Context, client *clientv3.Client) (int64, er
 	defer cancel()
 	r, err := client.Txn(ctx).Then(
 		clientv3.OpGet(a.keys.Current()), clientv3.OpGet(a.keys.Urgents(), clientv3.WithPrefix()), clientv3.OpGet(a.keys.Maintain(a.Node)),
+		clientv3.OpGet(a.keys.Twin(a.Node)),
 	).Commit()
 	if err != nil {
 		return 0, err
@@ -160,6 +161,7 @@ func (a *Agent) readAll(ctx context.Context, client *clientv3.Client) (int64, er
 		a.setUrgent(kv, held)
 	}
 	a.want.maintain = len(r.Responses[2].GetResponseRange().Kvs) > 0
+	a.want.setSecond(r.Responses[3].GetResponseRange().Kvs)
 	return r.Header.Revision, nil
 }
 
@@ -227,7 +229,7 @@ func (a *Agent) watch(ctx context.Context, client *clientv3.Client, from int64) 
 	one := func(key string, o ...clientv3.OpOption) clientv3.WatchChan {
 		return client.Watch(ctx, key, append(o, clientv3.WithRev(from))...)
 	}
-	current, maintain := one(a.keys.Current()), one(a.keys.Maintain(a.Node))
+	current, maintain, second := one(a.keys.Current()), one(a.keys.Maintain(a.Node)), one(a.keys.Twin(a.Node))
 	urgents, asks := one(a.keys.Urgents(), clientv3.WithPrefix()), one(a.keys.Asks(), clientv3.WithPrefix(), clientv3.WithFilterDelete())
 	for {
 		var r clientv3.WatchResponse
@@ -240,6 +242,8 @@ func (a *Agent) watch(ctx context.Context, client *clientv3.Client, from int64) 
 			take = a.sawCurrent
 		case r, ok = <-maintain:
 			take = a.sawMaintain
+		case r, ok = <-second:
+			take = a.sawSecond
 		case r, ok = <-urgents:
 			take = a.sawUrgent
 		case r, ok = <-asks:

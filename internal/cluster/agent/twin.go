@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"culvert/internal/cluster"
@@ -17,26 +18,83 @@ type twinError struct{ host string }
 
 func (e *twinError) Error() string { return "another node has this name, on host " + e.host }
 
-// showTwin has operators see that this process has a name that another one has: the key of the state is that one's. It is written once in a
-// session, under the lease of the state. With false it goes again.
-func (w *stateWriter) showTwin(ctx context.Context, is bool) {
-	if w.shown == is {
+// twinIn returns the process that a node's key twin tells of, one without an instance if there is no such key.
+func twinIn(kvs []*mvccpb.KeyValue) (t cluster.Twin) {
+	if len(kvs) == 0 || json.Unmarshal(kvs[0].Value, &t) != nil {
+		return cluster.Twin{}
+	}
+	return t
+}
+
+// showTwin has others see that this process has a name that another one has, holder: the key of the state is that one's. One process that says so
+// is enough. The key is under the lease of the state.
+func (w *stateWriter) showTwin(ctx context.Context, holder string) {
+	a := w.agent
+	switch told := a.toldSecond(); {
+	case told.Instance == "" || told.Instance == holder:
+	case told.Instance == a.Instance && !w.shown: // the lease of an earlier session is about to end
+	default:
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, etcd.CallTime)
 	defer cancel()
-	a := w.agent
-	key := a.keys.Twin(a.Node)
-	var err error
-	if is {
-		var text []byte
-		if text, err = json.Marshal(cluster.Twin{Host: a.Host, Instance: a.Instance}); err == nil {
-			_, err = w.client.Put(ctx, key, string(text), clientv3.WithLease(w.lease))
+	if text, err := json.Marshal(cluster.Twin{Host: a.Host, Instance: a.Instance}); err == nil {
+		_, err = w.client.Put(ctx, a.keys.Twin(a.Node), string(text), clientv3.WithLease(w.lease))
+		w.shown = err == nil // otherwise the next try to write the state tries again
+	}
+}
+
+// hideTwin takes away what this process has told before it got the name.
+func (w *stateWriter) hideTwin(ctx context.Context) {
+	if w.agent.toldSecond().Instance != w.agent.Instance {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, etcd.CallTime)
+	defer cancel()
+	_, _ = w.client.Delete(ctx, w.agent.keys.Twin(w.agent.Node)) // otherwise its lease ends it: nobody takes it for another process
+}
+
+// setSecond takes the node's key twin.
+func (w *want) setSecond(kvs []*mvccpb.KeyValue) { w.second = twinIn(kvs) }
+
+func (a *Agent) sawSecond(e *clientv3.Event) {
+	a.mu.Lock()
+	a.want.second = cluster.Twin{}
+	if e.Type == mvccpb.PUT {
+		a.want.setSecond([]*mvccpb.KeyValue{e.Kv})
+	}
+	a.mu.Unlock()
+	a.reports.wake()
+}
+
+// toldSecond returns the process of which the key twin tells.
+func (a *Agent) toldSecond() cluster.Twin {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.want.second
+}
+
+// tellSecond notes and logs that another process has this node's name, too, and when that is over. It is called after the state was written: this
+// process has the name.
+func (a *Agent) tellSecond() {
+	second := a.toldSecond()
+	a.mu.Lock()
+	was := a.is.second
+	a.mu.Unlock()
+	host := ""
+	if second.Instance != "" && second.Instance != a.Instance {
+		if host = second.Host; host == "" {
+			host = "unknown"
 		}
+	}
+	if host == was {
+		return
+	}
+	if host == "" {
+		a.Log.Info("no other node has this node's name any more", "node", a.Node)
 	} else {
-		_, err = w.client.Delete(ctx, key)
+		a.Log.Error("another node has this node's name, too: that one follows no revisions until this one ends, or one of them gets another name",
+			"node", a.Node, "host", host)
 	}
-	if err == nil { // otherwise the next try to write the state tries again
-		w.shown = is
-	}
+	a.update(func(i *is) { i.second = host })
 }

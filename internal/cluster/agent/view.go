@@ -29,6 +29,8 @@ type View struct {
 	// Twin is the host of another node of this name, ReportProblem says why the state is not written, KeepProblem why the last good documents
 	// are not kept, and OverProblem why it is not kept which urgent changes are over.
 	Twin, ReportProblem, KeepProblem, OverProblem string
+	// Second is the host of another process of this name that follows no revisions, while this one does.
+	Second string
 	// Denied is since when etcd refuses the node's certificate, the zero time if it does not. ReportProblem says why.
 	Denied time.Time
 	// Sessions counts how often the node began to follow etcd, Writes how often it wrote its state.
@@ -42,7 +44,7 @@ func (a *Agent) View() View {
 	v := View{
 		Revision: revisionOf(a.is.running), Refused: a.is.refused, Digest: a.is.digest, Reached: a.is.reached, Since: a.is.since, Problem: a.is.problem,
 		Urgent: slices.Clone(a.is.inForce), UrgentFailed: maps.Clone(a.is.failed), Maintain: a.is.maintain,
-		UrgentOver: a.overIn(), Twin: a.is.twin, ReportProblem: a.is.reportProblem, KeepProblem: a.is.keepProblem, OverProblem: a.is.overProblem, Denied: a.is.denied, Sessions: a.is.sessions, Writes: a.is.writes,
+		UrgentOver: a.overIn(), Twin: a.is.twin, Second: a.is.second, ReportProblem: a.is.reportProblem, KeepProblem: a.is.keepProblem, OverProblem: a.is.overProblem, Denied: a.is.denied, Sessions: a.is.sessions, Writes: a.is.writes,
 	}
 	if wanted := a.want.current.Of(a.Node); a.want.seen && wanted != v.Revision {
 		v.Wanted, v.Behind = wanted, true

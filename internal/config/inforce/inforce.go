@@ -55,6 +55,8 @@ type Cluster struct {
 	Maintain string `json:"maintain,omitempty"`
 	// Twin is the host of another node of this name.
 	Twin string `json:"twin,omitempty"`
+	// Second is the host of another node of this name that follows no revisions, while this one does.
+	Second string `json:"second,omitempty"`
 	// NotReported says why the cluster does not get the node's state. Denied is since when, if that is because etcd refuses its certificate.
 	NotReported string    `json:"not_reported,omitempty"`
 	Denied      time.Time `json:"denied,omitzero"`

@@ -56,6 +56,9 @@ func clusterLines(c *inforce.Cluster, now time.Time) (lines []string) {
 	if c.Twin != "" {
 		add("NAME TAKEN: a node on host %s has the name %s too: this one follows no revisions", c.Twin, c.Node)
 	}
+	if c.Second != "" {
+		add("NAME TAKEN: a node on host %s has the name %s too: that one follows no revisions", c.Second, c.Node)
+	}
 	if c.NotReported != "" && c.Denied.IsZero() {
 		add("NOT REPORTED: the cluster does not see this node's state: %s", c.NotReported)
 	}
