@@ -14,6 +14,7 @@ import (
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/agent"
 	"culvert/internal/cluster/lastgood"
+	"culvert/internal/cluster/urgent"
 	"culvert/internal/config"
 	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
@@ -75,11 +76,7 @@ func (p *clusterPlane) Urgent(ctx context.Context, changes []agent.Held) map[str
 	defer p.changes.RUnlock()
 	inst := p.now.Load().inst
 	if inst == nil {
-		failed := make(map[string]error)
-		for _, h := range changes {
-			failed[h.ID] = errNoPlane
-		}
-		return failed
+		return urgent.Without(changes, errNoPlane)
 	}
 	before := p.cluster.keeper.Held()
 	failed := p.cluster.keeper.Bring(ctx, inst, changes)

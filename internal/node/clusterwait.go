@@ -13,6 +13,8 @@ import (
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/agent"
 	"culvert/internal/cluster/lastgood"
+	"culvert/internal/cluster/urgent"
+	"culvert/internal/datapath"
 )
 
 // waiting is a data plane that is not there yet: it waits for documents with which the node can start.
@@ -35,8 +37,15 @@ func (w *waiting) Run(_ context.Context, set *lastgood.Set) error {
 	return errWaiting // it does not run yet
 }
 
-// Urgent implements agent.Plane.
+// Urgent implements agent.Plane. A data plane that is here may be this node's, of a process before, and what it has is not known.
 func (*waiting) Urgent(_ context.Context, changes []agent.Held) map[string]error {
+	all, err := datapath.ListHere()
+	for _, i := range all {
+		i.Close()
+	}
+	if err == nil && len(all) == 0 {
+		return urgent.Without(changes, errWaiting)
+	}
 	failed := make(map[string]error)
 	for _, h := range changes {
 		failed[h.ID] = errWaiting

@@ -350,6 +350,33 @@ func TestUrgentUnconcerned(t *testing.T) {
 	}
 }
 
+// TestUrgentWithoutPlane drains a backend at all VIPs where nothing forwards to it: that is nothing to a node without a data plane, and to one that
+// waits for its documents, unless a data plane is here. What else is asked for says why it is not done.
+func TestUrgentWithoutPlane(t *testing.T) {
+	testbed.InNamespace(t)
+	changes := []agent.Held{held(1, "lb drain", `{"backend":"10.0.0.11"}`), held(2, "lb drain", `{"vip":"203.0.113.1:80/tcp","backend":"10.0.0.11"}`),
+		held(3, "filter add", `{"rule":"r","action":"drop","expression":"udp"}`), held(4, "filter flush", `{}`)}
+	p := &process{}
+	p.now.Store(&up{})
+	var w waiting
+	expect := func(what string, plane agent.Plane, drain, others error) {
+		t.Helper()
+		got := plane.Urgent(t.Context(), changes)
+		for n, want := range []error{drain, others, others} {
+			if err := got[changes[n].ID]; !errors.Is(err, want) {
+				t.Errorf("%s: %s: %v, want %v", what, changes[n].Words, err, want)
+			}
+		}
+		if err := got[changes[3].ID]; len(got) != len(changes) || err == nil || errors.Is(err, agent.ErrUnconcerned) {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	expect("without a data plane", &clusterPlane{process: p}, agent.ErrUnconcerned, errNoPlane)
+	expect("waiting", &w, agent.ErrUnconcerned, errWaiting)
+	newUrgentBed(t)
+	expect("waiting beside a data plane", &w, errWaiting, errWaiting)
+}
+
 // TestUrgentAttach attaches without a process while urgent changes are in force that a process has carried out: they stay, without the one whose
 // time is over.
 func TestUrgentAttach(t *testing.T) {

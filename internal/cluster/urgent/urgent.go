@@ -117,6 +117,24 @@ func (k *Keeper) Bring(ctx context.Context, inst *datapath.Instance, changes []a
 	return failed
 }
 
+// Without returns what becomes of changes on a node without a data plane, by ID: those that are about what no such node has are nothing to it, and why
+// says what becomes of the others.
+func Without(changes []agent.Held, why error) map[string]error {
+	failed := make(map[string]error)
+	for _, h := range changes {
+		failed[h.ID] = why
+		q, err := request(h)
+		if err != nil {
+			failed[h.ID] = err
+			continue
+		}
+		if concerned, err := edit.Concerns(q, nil); err == nil && !concerned {
+			failed[h.ID] = agent.ErrUnconcerned
+		}
+	}
+	return failed
+}
+
 // Renew forgets what was carried out on another data plane than that of an ID, 0 for none.
 func (k *Keeper) Renew(plane uint64) {
 	k.mu.Lock()
