@@ -202,8 +202,12 @@ func (l *lock) start(ctx context.Context, from, to int64, scopes []string, state
 	if err != nil {
 		return err
 	}
-	if away := f.away(ctx, states); len(away) > 0 {
+	away, damaged := f.away(ctx, states)
+	if len(away) > 0 {
 		say.Line("not there: %s; they run the revision once they are back", some(away))
+	}
+	if damaged {
+		say.Line("the key known is damaged, and so nobody knows which nodes are away: it is written anew once the revision runs")
 	}
 	say.Line("%d of %d nodes in %s", len(reached), len(states), text.Count(uint64(len(plan)), "step"))
 	c := cluster.Current{Revision: from, Rollout: &cluster.Rollout{To: to, Plan: plan, Wait: steps.Wait, Within: steps.Within, By: f.by}}

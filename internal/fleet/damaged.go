@@ -101,6 +101,10 @@ func (f *Fleet) intact(ctx context.Context, n int64) (docs Documents, r cluster.
 const damagedCurrent = "the key current is no record of culvert's, since somebody has written it by hand: nodes go on with what they run; " +
 	"'culvert fleet rollback REV' or 'culvert fleet apply' writes it anew"
 
+// damagedKnown says that the key known is none.
+const damagedKnown = "the key known is no record of culvert's, since somebody has written it by hand: nobody knows which nodes are away; " +
+	"the next rollout writes it anew, with the nodes that are there"
+
 // damagedRevision says in a line each what of a revision is not as it was written, for those who look at it often: documents are read only if one
 // was written after the record.
 func (f *Fleet) damagedRevision(ctx context.Context, n int64) (lines []string, err error) {

@@ -3,10 +3,12 @@
 package fleet
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"culvert/internal/cluster"
+	"culvert/internal/cluster/access"
 )
 
 // byHand writes a key as an operator with etcdctl does.
@@ -154,4 +156,61 @@ func TestCurrentByHand(t *testing.T) {
 		t.Errorf("rollback: %v, current %+v", err, b.current())
 	}
 	b.until("b", 3)
+}
+
+// TestKnownByHand has the key known damaged: that is told, a node can be revoked all the same, and the next rollout writes the key anew.
+func TestKnownByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a", "b")
+	for _, text := range []string{"nonsense", `{"a":"yesterday"}`} {
+		b.byHand("known", text)
+		b.says("the key known is no record of culvert's")
+	}
+	if err := access.Forget(t.Context(), b.etcd, b.keys, "c"); err != nil {
+		t.Errorf("revoking: %v", err)
+	}
+	if err := b.apply(doc("one")); err != nil || !strings.Contains(b.out.String(), "the key known is damaged") {
+		t.Errorf("apply: %v\n%s", err, b.out)
+	}
+	b.lose("b")
+	s, err := b.Status(t.Context())
+	if err != nil || !slices.Equal(s.Away, []string{"b"}) || strings.Contains(strings.Join(s.Lines(), "\n"), "by hand") {
+		t.Errorf("after a rollout: %+v, error %v", s, err)
+	}
+}
+
+// TestLockByHand has a lock that does not end by itself, and one without a holder. Both are named with the way out, and no rollout takes them for
+// somebody's.
+func TestLockByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a")
+	for _, text := range []string{`{"by":"alice","at":"2026-01-02T03:04:05Z","does":"apply"}`, "{}", "nonsense"} {
+		b.byHand("lock", text)
+		const out = "'etcdctl del /culvert/test/lock'"
+		b.says(out)
+		for what, err := range map[string]error{
+			"apply": b.apply(doc("one")), "resume": b.Resume(t.Context(), b.say), "rollback": b.Rollback(t.Context(), Before, quick(), b.say),
+		} {
+			if err == nil || !strings.Contains(err.Error(), out) || strings.Contains(err.Error(), "s later by itself") {
+				t.Errorf("%s with %s: %v", what, text, err)
+			}
+		}
+	}
+	if _, err := b.etcd.Delete(t.Context(), b.keys.Lock()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.lock(t.Context(), "apply") // one of culvert's is not damaged
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.Status(t.Context())
+	if err != nil || len(s.Differs) > 0 {
+		t.Errorf("with a lock: %v, error %v", s.Differs, err)
+	}
+	l.Close()
+	if err := b.apply(doc("one")); err != nil {
+		t.Error(err)
+	}
 }

@@ -37,6 +37,12 @@ func (f *Fleet) History(ctx context.Context, audit bool) (*History, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	if _, unknown := f.away(ctx, nil); unknown {
+		h.Damaged = append(h.Damaged, damagedKnown)
+	}
+	if err := f.addDamagedLock(ctx, &h.Damaged); err != nil {
+		return nil, err
+	}
 	revisions, damaged, err := f.revisions(ctx)
 	if err != nil {
 		return nil, err

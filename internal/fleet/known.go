@@ -5,31 +5,34 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"culvert/internal/cluster"
 	"culvert/internal/cluster/etcd"
 )
 
-// away returns the nodes that earlier rollouts have met and that are not there.
-func (f *Fleet) away(ctx context.Context, states States) []string {
+// away returns the nodes that earlier rollouts have met and that are not there, and whether that is not known since the key is damaged.
+func (f *Fleet) away(ctx context.Context, states States) (names []string, damaged bool) {
 	var known cluster.Known
 	if _, err := f.get(ctx, f.keys.Known(), &known); err != nil {
-		return nil // nothing depends on it: known nodes are for people
+		return nil, isDamaged(err) // nothing depends on it: known nodes are for people
 	}
 	for name := range states {
 		delete(known, name)
 	}
-	return slices.Sorted(maps.Keys(known))
+	return slices.Sorted(maps.Keys(known)), false
 }
 
-// meet notes the nodes that are there. An error is none of the rollout that has met them.
+// meet notes the nodes that are there, in a key that is written anew if it is damaged. An error is none of the rollout that has met them.
 func (f *Fleet) meet(ctx context.Context, states States) {
 	now := time.Now().UTC()
-	_ = f.changeKnown(ctx, func(known cluster.Known) (bool, error) {
+	_ = f.changeKnown(ctx, etcd.Renew, func(known cluster.Known) (bool, error) {
 		for name := range states {
 			known[name] = now
 		}
@@ -54,20 +57,27 @@ func (f *Fleet) Forget(ctx context.Context, node string) error {
 }
 
 func (f *Fleet) forget(ctx context.Context, node string) error {
-	return f.changeKnown(ctx, func(known cluster.Known) (bool, error) {
+	err := f.changeKnown(ctx, etcd.Change, func(known cluster.Known) (bool, error) {
 		if _, ok := known[node]; !ok {
 			return false, fmt.Errorf("no rollout has met a node %s: see 'culvert fleet status'", node)
 		}
 		delete(known, node)
 		return true, nil
 	})
+	var damaged *etcd.RecordError
+	if errors.As(err, &damaged) {
+		return errors.New(damagedKnown)
+	}
+	return err
 }
 
 // changeKnown changes the list of nodes that are missed, which a rollout and 'culvert cluster revoke' may change at the same time.
-func (f *Fleet) changeKnown(ctx context.Context, change func(cluster.Known) (bool, error)) error {
+func (f *Fleet) changeKnown(ctx context.Context, by func(context.Context, *clientv3.Client, string, func(*cluster.Known) (bool, error)) error,
+	change func(cluster.Known) (bool, error),
+) error {
 	var refused error
 	err := f.call(ctx, "writing "+f.keys.Known(), func(ctx context.Context) error {
-		return etcd.Change(ctx, f.etcd, f.keys.Known(), func(known *cluster.Known) (changed bool, _ error) {
+		return by(ctx, f.etcd, f.keys.Known(), func(known *cluster.Known) (changed bool, _ error) {
 			if *known == nil {
 				*known = make(cluster.Known)
 			}

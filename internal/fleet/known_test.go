@@ -62,7 +62,7 @@ func TestForget(t *testing.T) {
 	if _, err := b.etcd.Put(t.Context(), b.keys.Known(), "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.forget(t.Context(), "b"); err == nil || !strings.Contains(err.Error(), "'culvert fleet'") {
+	if err := b.Forget(t.Context(), "b"); err == nil || !strings.Contains(err.Error(), "the key known is no record of culvert's") {
 		t.Errorf("a key by hand: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
@@ -69,12 +70,8 @@ func (f *Fleet) lock(ctx context.Context, does string) (*lock, error) {
 		l.made = r.Header.Revision
 	}
 	if err == nil && !r.Succeeded {
-		locked := new(LockedError)
 		kvs := r.Responses[0].GetResponseRange().Kvs
-		if len(kvs) > 0 {
-			_ = decode(kvs[0].Value, &locked.Holder)
-		}
-		if err = locked; len(kvs) > 0 && kvs[0].Lease == int64(l.session.Lease()) { // by an attempt that had no answer
+		if err = f.locked(kvs); len(kvs) > 0 && kvs[0].Lease == int64(l.session.Lease()) { // by an attempt that had no answer
 			l.made, err = kvs[0].CreateRevision, nil
 		}
 	}
@@ -83,6 +80,49 @@ func (f *Fleet) lock(ctx context.Context, does string) (*lock, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// locked returns why the lock cannot be taken: a LockedError, unless the key is none of culvert's.
+func (f *Fleet) locked(kvs []*mvccpb.KeyValue) error {
+	locked := new(LockedError)
+	if len(kvs) == 0 {
+		return locked
+	}
+	err := decode(kvs[0].Value, &locked.Holder)
+	why := ""
+	switch {
+	case err != nil || locked.Holder.By == "":
+		why = "it has no holder"
+	case kvs[0].Lease == 0:
+		why = "it has no lease, and so never ends"
+	default:
+		return locked
+	}
+	return &damagedLockError{f.keys.Lock(), why}
+}
+
+// damagedLockError says that the key of the lock is none of culvert's.
+type damagedLockError struct{ key, why string }
+
+// Error returns the error in one line.
+func (e *damagedLockError) Error() string {
+	return fmt.Sprintf("the key lock is no record of culvert's, since somebody has written it by hand (%s): no rollout begins until 'etcdctl del %s' takes it away",
+		e.why, e.key)
+}
+
+// addDamagedLock adds that the lock is none of culvert's, if it is there and so.
+func (f *Fleet) addDamagedLock(ctx context.Context, to *[]string) error {
+	return f.callAgain(ctx, "reading "+f.keys.Lock(), func(ctx context.Context) error {
+		r, err := f.etcd.Get(ctx, f.keys.Lock())
+		if err != nil || len(r.Kvs) == 0 {
+			return err
+		}
+		var damaged *damagedLockError
+		if errors.As(f.locked(r.Kvs), &damaged) {
+			*to = append(*to, damaged.Error())
+		}
+		return nil
+	})
 }
 
 // Close gives the lock back.

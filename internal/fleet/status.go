@@ -57,7 +57,13 @@ func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
 	for _, name := range states.Names() {
 		s.Nodes = append(s.Nodes, states[name])
 	}
-	s.Away = f.away(ctx, states)
+	var unknown bool
+	if s.Away, unknown = f.away(ctx, states); unknown {
+		s.Differs = append(s.Differs, damagedKnown)
+	}
+	if err := f.addDamagedLock(ctx, &s.Differs); err != nil {
+		return nil, err
+	}
 	if s.twins, err = f.twins(ctx, states); err != nil {
 		return nil, err
 	}

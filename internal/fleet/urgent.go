@@ -243,7 +243,7 @@ func (f *Fleet) reach(ctx context.Context, nodes *Nodes, id string, scope cluste
 
 // awayIn returns the nodes that are not there and may be meant. Which roles they have is not known.
 func (f *Fleet) awayIn(ctx context.Context, scope cluster.Scope, states States) []string {
-	away := f.away(ctx, states)
+	away, _ := f.away(ctx, states)
 	if scope.Kind == cluster.ScopeNode {
 		return slices.DeleteFunc(away, func(name string) bool { return name != scope.Name })
 	}

@@ -10,9 +10,32 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// RecordError says that a key has no record: somebody has written it by hand.
+type RecordError struct {
+	Key string
+	Err error
+}
+
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("the key %s is not as 'culvert fleet' writes it: %v", e.Key, e.Err)
+}
+
+// Unwrap returns what is wrong with what is there.
+func (e *RecordError) Unwrap() error { return e.Err }
+
 // Change changes the record of a key, which others may write at the same time: change gets what is there, the zero value without a key, and
-// returns false to leave that as it is. It is called again if somebody has written the key before its record was.
+// returns false to leave that as it is. It is called again if somebody has written the key before its record was. A key without a record is a
+// RecordError.
 func Change[T any](ctx context.Context, c *clientv3.Client, key string, change func(*T) (bool, error)) error {
+	return changeRecord(ctx, c, key, false, change)
+}
+
+// Renew is Change that takes a key without a record for none, and writes it anew.
+func Renew[T any](ctx context.Context, c *clientv3.Client, key string, change func(*T) (bool, error)) error {
+	return changeRecord(ctx, c, key, true, change)
+}
+
+func changeRecord[T any](ctx context.Context, c *clientv3.Client, key string, renew bool, change func(*T) (bool, error)) error {
 	for {
 		r, err := c.Get(ctx, key)
 		if err != nil {
@@ -23,7 +46,10 @@ func Change[T any](ctx context.Context, c *clientv3.Client, key string, change f
 		if len(r.Kvs) > 0 {
 			read = r.Kvs[0].ModRevision
 			if err := json.Unmarshal(r.Kvs[0].Value, &record); err != nil {
-				return fmt.Errorf("the key %s is not as 'culvert fleet' writes it: %w", key, err)
+				if !renew {
+					return &RecordError{key, err}
+				}
+				record = *new(T) // some of it may have been read
 			}
 		}
 		if changed, err := change(&record); err != nil || !changed {
