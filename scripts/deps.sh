@@ -21,6 +21,7 @@ declare -A wanted=(
   [ethtool]=ethtool
   [nftables]=nft                         # tests: rules that the IP router would go past
   [iptables]=iptables-legacy             # the same, of both kinds
+  [openssl]=openssl                      # tests: certificates, as pages make them
   [ipset]=ipset                          # a peer of the bench's filter
   [xdp-tools]=xdp-filter                 # the same
   [haproxy]=haproxy                      # a peer of the bench's load balancer

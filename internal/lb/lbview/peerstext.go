@@ -41,7 +41,7 @@ func peerLine(p peerstate.Peer, now time.Time) string {
 	case !p.Up:
 		state, agrees = "SILENT", ""
 	case p.OtherSeed:
-		agrees = "OTHER SEED or ring size"
+		agrees = "OTHER SEED (culvert lb seed) or ring size"
 	case p.OtherRings:
 		agrees = "OTHER RINGS"
 	}

@@ -28,12 +28,14 @@ func TestPeersLines(t *testing.T) {
 			peer("10.0.0.2:9482", func(*peerstate.Peer) {}),
 			peer("10.0.0.3:9482", func(p *peerstate.Peer) { p.Up = false }),
 			peer("10.0.0.4:9482", func(p *peerstate.Peer) { p.OtherRings, p.Wrong = true, "it is cut" }),
+			peer("10.0.0.5:9482", func(p *peerstate.Peer) { p.OtherSeed = true }),
 		},
 	}
 	want := `peers of 10.0.0.1:9482  flows beside the rings 158, not told 0  held for others 4,310 of 262,144  not asked at the start: no [lb.peers.bulk]
 peer 10.0.0.2:9482  up 3m00s  same rings  datagrams 1,234, lost 2, not taken 7
 peer 10.0.0.3:9482  SILENT 3m00s  datagrams 1,234, lost 2, not taken 7
-peer 10.0.0.4:9482  up 3m00s  OTHER RINGS  datagrams 1,234, lost 2, not taken 7  it is cut`
+peer 10.0.0.4:9482  up 3m00s  OTHER RINGS  datagrams 1,234, lost 2, not taken 7  it is cut
+peer 10.0.0.5:9482  up 3m00s  OTHER SEED (culvert lb seed) or ring size  datagrams 1,234, lost 2, not taken 7`
 	if got := strings.Join(peersLines(s, now), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
