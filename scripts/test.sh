@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Those that take longest begin first, so that none is left over at the end.
-readonly longest=(internal/datapath internal/filter/filterplane internal/e2e internal/bench/scenario internal/bench/scenario/lbrun internal/lab cmd/culvert internal/difftest/routejudge internal/lb/announce internal/lb/lbplane internal/scion/scionplane)
+readonly longest=(internal/e2e cmd/culvert internal/datapath internal/filter/filterplane internal/lb/lbplane internal/bench/scenario internal/bench/scenario/lbrun internal/lab internal/difftest/routejudge internal/lb/announce internal/scion/scionplane)
 
 # Those with a stage of their own, which other programs do not have: they are built with the tag of the same name.
 readonly tagged=(internal/example)
@@ -33,14 +33,16 @@ task_package() {
 
 # The oldest kernel counts rows of each program and of what changes programs (captures, sFlow, workers): whether its verifier takes
 # them, and what they cost there. `make bench-insn` counts all rows on both kernels.
-readonly old=(cost/culvert-nomac cost/culvert-cold cost/culvert-general cost/culvert-switch-cold
+readonly oldest=(cost/culvert-nomac cost/culvert-cold cost/culvert-general cost/culvert-switch-cold
   cost/filter-pass-1 cost/filter-drop cost/filter-shape-1000 cost/filter-limit-src cost/filter-protect cost/filter-set-10-cold
   cost/lb-known cost/lb-known6 cost/lb-new cost/route-mirror4 cost/route-mirror6 cost/route-fib4 cost/route-general4
   cost/capture-filter-port cost/sflow-drop cost/spread-scion path/culvert-cold path/worker-scion)
 
 # Guests take what CPU time is left over: how fast they are changes nothing of what they find.
-task_insn() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE" --kernel 6.12; }
-task_oldinsn() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE" --kernel 6.1 --rows "$(IFS=, && echo "${old[*]}")"; }
+# Rows of a kind are counted in a guest of their own, since a guest has one CPU.
+task_cost() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE" --kernel 6.12 --rows 'cost/*'; }
+task_path() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE" --kernel 6.12 --rows 'path/*'; }
+task_oldest() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE" --kernel 6.1 --rows "$(IFS=, && echo "${oldest[*]}")"; }
 task_vlan() { nice -n 19 scripts/test-kernels.sh routejudge nexthop; }
 
 # task KIND [DIR] keeps the whole output of a task in out/test-NAME.log, and shows it, of tests the short form, when
@@ -95,7 +97,7 @@ case $which in
 unit) root=() ;;
 root) unit=() ;;
 race) ;;
-*) tasks+=(vlan insn oldinsn) ;;
+*) tasks+=(cost vlan path oldest) ;;
 esac
 has() { [[ " ${*:2} " == *" $1 "* ]]; }
 add() { if has "$1" "${host[@]}"; then tasks+=("host $1"); else tasks+=("root $1"); fi; }
@@ -135,7 +137,7 @@ if [[ $which != unit && -r $autogroup && $(<"$autogroup") == 1 ]]; then
   fi
 fi
 
-echo "running them, ${TASKS:=7} at a time"
+echo "running them, ${TASKS:=8} at a time"
 printf '%s\n' "${tasks[@]}" | xargs -P "$TASKS" -L 1 scripts/test.sh task || status=1
 
 echo "the slowest tests:"

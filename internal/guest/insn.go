@@ -28,7 +28,7 @@ type InsnOptions struct {
 	Arch string
 	// Lines are lines of kernels, such as "6.1". Empty stands for all.
 	Lines []string
-	// Rows are names from insn.Rows. Empty stands for all.
+	// Rows are patterns of insn.Match. Empty stands for all.
 	Rows []string
 	// Baseline, if not empty, is the file to compare with. WriteTo, if not empty, is the file to write the counts to.
 	Baseline, WriteTo string
@@ -51,12 +51,12 @@ type Counts struct {
 // Instructions counts instructions per packet on each kernel and writes the counts to w. It fails if they differ from the
 // baseline by more than Tolerance.
 func Instructions(ctx context.Context, o InsnOptions, w io.Writer) error {
-	if err := insn.CheckRows(o.Rows); err != nil {
+	var err error
+	if o.Rows, err = insn.Match(o.Rows); err != nil {
 		return err
 	}
 	var baseline []Counts
 	if o.Baseline != "" {
-		var err error
 		if baseline, err = ReadBaseline(o.Baseline); err != nil {
 			return err
 		}

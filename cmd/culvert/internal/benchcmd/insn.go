@@ -33,7 +33,7 @@ qemu-system-x86 and xz-utils, and no root. The rows are:
 With --baseline, over 2 % and over one more instruction than in that file are a
 failure. The kernels are those of the file, as long as Debian has them.`,
 		Example: "  culvert bench insn --kernel 6.12 --rows cost/culvert-cold\n" +
-			"  culvert bench insn --write-baseline insn.json\n  culvert bench insn --baseline insn.json",
+			"  culvert bench insn --kernel 6.12 --rows 'cost/lb-*' --baseline insn.json\n  culvert bench insn --write-baseline insn.json\n  culvert bench insn --baseline insn.json",
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Baseline != "" && o.WriteTo != "" {
@@ -53,7 +53,7 @@ failure. The kernels are those of the file, as long as Debian has them.`,
 	cli.CanPrintJSON(cmd, &o.JSON)
 	cmd.Flags().StringVar(&o.Arch, "arch", "", "boot machines of the architecture `ARCH`: amd64 or arm64 (default this machine's)")
 	cmd.Flags().StringSliceVar(&o.Lines, "kernel", nil, "use the kernels of lines `LINE,...` (default 6.1,6.12)")
-	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "count only the rows `ROW,...` (default all)")
+	cmd.Flags().StringSliceVar(&o.Rows, "rows", nil, "count only the rows `ROW,...`, where * stands for any text (default all)")
 	cmd.Flags().StringVar(&o.Baseline, "baseline", "", "compare with `FILE`")
 	cmd.Flags().StringVar(&o.WriteTo, "write-baseline", "", "write the baseline `FILE`, from the newest kernels")
 	cli.CompleteFlag(cmd, "arch", func([]string) []string { return []string{string(guest.AMD64), string(guest.ARM64)} })

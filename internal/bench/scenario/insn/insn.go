@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -101,6 +102,28 @@ func Rows() []string {
 		names = append(names, "path/"+c.Name)
 	}
 	return names
+}
+
+// Match returns the rows of patterns: names from Rows, in which * stands for any text, as in cost/lb-*. It returns an error if one is of no
+// row. No patterns are no names, which stand for all rows.
+func Match(patterns []string) (names []string, err error) {
+	all := Rows()
+	for _, pattern := range patterns {
+		found := false
+		for _, row := range all {
+			if ok, err := path.Match(pattern, row); err != nil || !ok {
+				continue
+			}
+			found = true
+			if !slices.Contains(names, row) {
+				names = append(names, row)
+			}
+		}
+		if !found {
+			return nil, CheckRows([]string{pattern})
+		}
+	}
+	return names, nil
 }
 
 // CheckRows returns an error if one of names is not in Rows.
