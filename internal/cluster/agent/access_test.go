@@ -4,6 +4,7 @@ package agent_test
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -87,6 +88,63 @@ func TestOwnCertificate(t *testing.T) {
 	}
 	must(t, access.Allow(t.Context(), root, keys, user)) // as nobody does: enrolling makes another certificate
 	b.eventually("it is let in again", func() bool { v := n.View(); return v.Denied.IsZero() && v.Reached && v.ReportProblem == "" })
+}
+
+// TestRenewedCertificate revokes a node's certificate and puts another one into its files: the node takes it up by itself, also where only its
+// reports are refused and where etcd was away.
+func TestRenewedCertificate(t *testing.T) {
+	t.Parallel()
+	keys := cluster.KeysOf("edge")
+	authority, err := access.Init(filepath.Join(t.TempDir(), "edge"), "edge")
+	must(t, err)
+	member, err := authority.Issue(authority.Dir, "member", access.MemberName, []string{"127.0.0.1"})
+	must(t, err)
+	server := clusterbed.New(t, clusterbed.Options{Configure: func(c *embed.Config) {
+		c.ClientTLSInfo = transport.TLSInfo{CertFile: member.Cert, KeyFile: member.Key, TrustedCAFile: member.CA, ClientCertAuth: true}
+	}})
+	files, err := authority.Issue(authority.Dir, "root", access.Root, nil)
+	must(t, err)
+	root, err := etcd.Connect(&config.Cluster{Endpoints: server.Endpoints(), TLS: &config.ClusterTLS{CA: files.CA, Cert: files.Cert, Key: files.Key}})
+	must(t, err)
+	t.Cleanup(func() { root.Close() })
+	must(t, access.Enable(t.Context(), root, keys))
+	dir := t.TempDir()
+	own := &config.ClusterTLS{CA: files.CA, Cert: filepath.Join(dir, "node.pem"), Key: filepath.Join(dir, "node-key.pem")}
+	enrol := func() access.User {
+		user := access.NewUser(access.KindNode, "n1")
+		must(t, access.Allow(t.Context(), root, keys, user))
+		f, err := authority.Issue(t.TempDir(), "node", user.String(), nil)
+		must(t, err)
+		for from, to := range map[string]string{f.Key: own.Key, f.Cert: own.Cert} {
+			text, err := os.ReadFile(from)
+			must(t, err)
+			must(t, os.WriteFile(to, text, 0o600))
+		}
+		return user
+	}
+	user := enrol()
+	b := &bed{TB: t, Client: root, keys: keys}
+	n := b.start("n1", func() (*clientv3.Client, error) {
+		return etcd.Connect(&config.Cluster{Endpoints: server.Endpoints(), TLS: own})
+	}, func(o *agent.Options) {
+		o.Close, o.Certificate = true, func() string { return etcd.PairID(own) }
+	})
+	for _, away := range []bool{false, true} {
+		b.eventually("it is let in", func() bool {
+			v := n.View()
+			return v.Denied.IsZero() && v.Reached && v.Writes > 0 && v.ReportProblem == ""
+		})
+		_, err = access.Revoke(t.Context(), root, user)
+		must(t, err)
+		b.eventually("it is refused", func() bool { return !n.View().Denied.IsZero() })
+		if away {
+			server.Member(0).Kill()
+			server.Member(0).Start()
+			b.eventually("its sessions are refused", func() bool { return strings.HasPrefix(n.View().Problem, "etcd refuses this node: ") })
+		}
+		user = enrol()
+	}
+	b.eventually("it is let in with the third", func() bool { v := n.View(); return v.Denied.IsZero() && v.Reached && v.ReportProblem == "" })
 }
 
 func must(t *testing.T, err error) {

@@ -69,6 +69,9 @@ type Options struct {
 	Dead func(host, instance string) bool
 	// Connect returns a client of etcd. Close says that the agent is to close it in the end.
 	Connect func() (*clientv3.Client, error)
+	// Certificate tells one certificate of the node from another, "" without one. A new one is taken up when etcd refuses the old one, or with
+	// the next session. It may be nil.
+	Certificate func() string
 	// Probe says why no member of etcd lets this node in: an etcd.ShutError. It may be nil.
 	Probe func(context.Context) error
 	Close bool
@@ -105,6 +108,8 @@ type Agent struct {
 
 	mu     sync.Mutex
 	client *clientv3.Client
+	// certificate is the one that client was made with.
+	certificate string
 	want   want
 	is     is
 	// over are the urgent changes whose time is over, and overUnkept tells whether some of them are not stored.
@@ -204,7 +209,7 @@ func (a *Agent) Run(ctx context.Context) {
 			failures = 0
 		}
 		var again *compactedError
-		if errors.As(err, &again) {
+		if errors.As(err, &again) || errors.Is(err, errRenewed) {
 			failures = 0
 		}
 		pause(ctx, failures)

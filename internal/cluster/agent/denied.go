@@ -36,9 +36,9 @@ func (a *Agent) denied() string {
 		return why
 	}
 	why = fmt.Sprintf("its certificate was revoked, is another node's, or the cluster is not called %s: compare 'culvert cluster list'; "+
-		"'culvert cluster enrol %s --again' makes another one", a.Cluster, a.Node)
+		"'culvert cluster enrol %s --again' makes another one, which this node takes up once its files are here", a.Cluster, a.Node)
 	if worked {
-		why = fmt.Sprintf("its certificate was revoked: 'culvert cluster enrol %s --again' makes another one", a.Node)
+		why = fmt.Sprintf("its certificate was revoked: 'culvert cluster enrol %s --again' makes another one, which this node takes up once its files are here", a.Node)
 	}
 	a.update(func(i *is) { i.denied, i.reportProblem = time.Now(), why })
 	a.Log.Error("etcd refuses this node: what runs goes on, and nobody sees its state", "cluster", a.Cluster, "node", a.Node, "why", why)

@@ -115,6 +115,9 @@ func (a *Agent) written(err error) error {
 		host = twin.host
 	case denies(err):
 		a.denied()
+		if a.renewed() {
+			return errRenewed
+		}
 		return nil
 	case refusing(err):
 		text = etcd.Reason(err)

@@ -29,15 +29,9 @@ func (e *compactedError) Error() string {
 // session follows etcd until something fails. It begins with a whole read at one revision of etcd, and goes on with watches from
 // there, so that no change is missed and none is seen half.
 func (a *Agent) session(ctx context.Context) error {
-	client := a.connected()
-	if client == nil {
-		var err error
-		if client, err = a.Connect(); err != nil {
-			return err
-		}
-		a.mu.Lock()
-		a.client = client
-		a.mu.Unlock()
+	client, err := a.connect()
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -79,6 +73,9 @@ func (a *Agent) wakeAll() {
 // lost notes that etcd does not answer.
 func (a *Agent) lost(err error) {
 	var again *compactedError
+	if errors.Is(err, errRenewed) {
+		return // connect tells
+	}
 	if errors.As(err, &again) {
 		a.Log.Info("reading the cluster anew", "cluster", a.Cluster, "because", err)
 		return

@@ -5,6 +5,7 @@ package etcd
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -116,6 +117,16 @@ func Expiry(files *config.ClusterTLS) (time.Time, error) {
 		return time.Time{}, err
 	}
 	return cert.NotAfter, nil
+}
+
+// PairID tells one certificate from another, by its hash. It is "" as long as files are not whole, for example while
+// somebody copies them.
+func PairID(files *config.ClusterTLS) string {
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(pair.Certificate[0]))
 }
 
 // Certificate reads the certificate that files name.
