@@ -126,6 +126,13 @@ func TestCreate(t *testing.T) {
 	if entries, err := os.ReadDir(parent); err != nil || len(entries) > 0 {
 		t.Errorf("left %v, %v", entries, err)
 	}
+	must(t, os.Mkdir(dir, 0o700)) // an empty directory is taken, and no link to one
+	link := filepath.Join(parent, "link")
+	must(t, os.Symlink(dir, link))
+	if err := Create(link, "edge", []string{"https://192.0.2.1:2379"}, nil); err == nil {
+		t.Error("made in the place of a link")
+	}
+	must(t, os.Remove(link))
 	must(t, Create(dir, "edge", []string{"https://192.0.2.1:2379"}, []string{"etcd.example"}))
 	before, err := os.ReadFile(filepath.Join(dir, caKeyFile))
 	must(t, err)

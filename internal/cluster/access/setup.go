@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"culvert/internal/host/trust"
 )
 
@@ -88,7 +90,7 @@ func whole(dir string, do func(made string) error) (err error) {
 		return fmt.Errorf("making %s: %w", dir, err)
 	}
 	if err = do(made); err == nil {
-		err = os.Rename(made, dir)
+		err = unix.Rename(made, dir) // in the place of an empty directory, too, unlike os.Rename
 	}
 	if err != nil {
 		_ = os.RemoveAll(made)
