@@ -20,19 +20,23 @@ const Path = "/sys/fs/bpf"
 
 // Find returns a path to the bpffs for pins: Path, or a path through which Path in the host's mount
 // namespace can be reached. The host's bpffs takes precedence over one of this mount namespace, whose
-// pins would vanish with the last process in it. ok is false if there is none. Hold says how long the
-// path is valid.
-func Find() (path string, ok bool) {
-	own, hasOwn := device(Path)
-	atHost := hostRoot() + Path
-	host, hasHost := device(atHost)
+// pins would vanish with the last process in it. Where neither can be reached any more, it is the one that Hold keeps: the
+// process through which the host's was reached may have ended. ok is false if there is none. Hold says how long the path is valid.
+func Find() (path string, ok bool) { return find(Path, hostRoot()+Path) }
+
+// find is Find with the paths of both.
+func find(ofOwn, ofHost string) (path string, ok bool) {
+	own, hasOwn := device(ofOwn)
+	host, hasHost := device(ofHost)
 	switch {
 	case hasOwn && (!hasHost || own == host):
-		return Path, true
+		return ofOwn, true
 	case hasHost:
-		return atHost, true
+		return ofHost, true
 	default:
-		return "", false
+		held.Lock()
+		defer held.Unlock()
+		return heldPath(), held.dir != nil
 	}
 }
 
@@ -46,7 +50,7 @@ var held struct {
 // Hold returns a path to the bpffs at path that stays valid for the rest of this process. A path from
 // Find may lead through another process, and is valid only while that process lives.
 func Hold(path string) string {
-	dev, ok := device(path)
+	dev, ok := device(path + "/")
 	if path == Path || !ok {
 		return path // whoever uses the path gets the error
 	}
@@ -58,6 +62,14 @@ func Hold(path string) string {
 			return path
 		}
 		held.dir, held.dev = dir, dev
+	}
+	return heldPath()
+}
+
+// heldPath returns a path to what is held, "" for nothing.
+func heldPath() string {
+	if held.dir == nil {
+		return ""
 	}
 	return fmt.Sprintf("/proc/self/fd/%d", held.dir.Fd())
 }
