@@ -133,7 +133,7 @@ func (m *member) options(log *slog.Logger) agent.Options {
 		Cluster: m.table.Name, Node: m.table.Node, Roles: m.table.Roles, Host: host, Version: version.Short(), Instance: instance(), Dead: dead,
 		Connect: func() (*clientv3.Client, error) { return etcd.Connect(m.table) }, Probe: etcd.ProbeOf(m.table), Close: true,
 		Certificate: m.certificate,
-		Keep: m.store.Save, Fetch: sets.For(m.table.Name, m.table.Node, m.table.Roles, m.table.SetsDir(), m.keptSets), Running: m.start, Held: m.keeper.Held(),
+		Keep:        m.store.Save, Fetch: sets.For(m.table.Name, m.table.Node, m.table.Roles, m.table.SetsDir(), m.keptSets), Running: m.start, Held: m.keeper.Held(),
 		Over: m.over, KeepOver: m.keepOver, Maintained: m.maintained.Load(), Log: log,
 	}
 }

@@ -110,8 +110,8 @@ type Agent struct {
 	client *clientv3.Client
 	// certificate is the one that client was made with.
 	certificate string
-	want   want
-	is     is
+	want        want
+	is          is
 	// over are the urgent changes whose time is over, and overUnkept tells whether some of them are not stored.
 	over       []Over
 	overUnkept bool
