@@ -37,6 +37,9 @@ func TestForget(t *testing.T) {
 	if got := away(); !slices.Equal(got, []string{"b"}) {
 		t.Errorf("away %v", got)
 	}
+	if s, err := b.Status(t.Context()); err != nil || !strings.Contains(s.Lines()[0], ": 1 node and 1 away, revision 1") {
+		t.Errorf("%v, error %v", s.Lines(), err)
+	}
 	if err := b.apply(doc("two")); err != nil || !strings.Contains(b.out.String(), "not there: b") {
 		t.Errorf("error %v\n%s", err, b.out)
 	}

@@ -245,11 +245,15 @@ func (s *Status) unequalBackends() (lines []string) {
 
 // Lines returns it for people.
 func (s *Status) Lines() []string {
-	head := fmt.Sprintf("cluster %s: %s, revision %d", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"), s.Current.Revision)
+	nodes := text.Count(uint64(len(s.Nodes)), "node")
+	if len(s.Away) > 0 {
+		nodes += fmt.Sprintf(" and %d away", len(s.Away))
+	}
+	head := fmt.Sprintf("cluster %s: %s, revision %d", s.Cluster, nodes, s.Current.Revision)
 	if s.lost {
-		head = fmt.Sprintf("cluster %s: %s, and nobody knows which revision they are to run", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"))
+		head = fmt.Sprintf("cluster %s: %s, and nobody knows which revision they are to run", s.Cluster, nodes)
 	} else if s.Current.Revision == 0 {
-		head = fmt.Sprintf("cluster %s: %s, no revision: they run their own files", s.Cluster, text.Count(uint64(len(s.Nodes)), "node"))
+		head = fmt.Sprintf("cluster %s: %s, no revision: they run their own files", s.Cluster, nodes)
 	}
 	if len(s.Urgents) > 0 {
 		head += ", " + text.Count(uint64(len(s.Urgents)), "urgent change")
