@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"culvert/internal/host/netdev"
 )
 
 // Device is the state of an interface that carries the program, from the kernel.
@@ -33,22 +35,9 @@ func (i *Instance) Devices() map[string]Device {
 			continue // deleted meanwhile
 		}
 		flags := l.Attrs().RawFlags
-		all[name] = Device{Name: l.Attrs().Name, Up: flags&unix.IFF_UP != 0, Carrier: flags&unix.IFF_LOWER_UP != 0, Bridge: bridgeOf(l)}
+		all[name] = Device{Name: l.Attrs().Name, Up: flags&unix.IFF_UP != 0, Carrier: flags&unix.IFF_LOWER_UP != 0, Bridge: netdev.BridgeAbove(l)}
 	}
 	return all
-}
-
-// bridgeOf returns the name of the bridge of which an interface is a port, "" for none.
-func bridgeOf(l netlink.Link) string {
-	master := l.Attrs().MasterIndex
-	if master == 0 {
-		return ""
-	}
-	b, err := netlink.LinkByIndex(master)
-	if err != nil || b.Type() != "bridge" {
-		return ""
-	}
-	return b.Attrs().Name
 }
 
 // UpPorts implements stats.UpSource: an interface counts as up if it has a carrier too.

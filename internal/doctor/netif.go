@@ -234,6 +234,7 @@ func readInterface(l netlink.Link) (netif, error) {
 		rpFilter: rpFilter(a.Name),
 
 		noEthernet: !netdev.Ethernet(l),
+		bridge:     netdev.BridgeAbove(l),
 
 		fromMachines: fromMachines(l),
 	}
@@ -257,9 +258,6 @@ func readInterface(l netlink.Link) (netif, error) {
 		}
 		if b.Index != a.Index && leavesSums(other) {
 			n.leaveSums = append(n.leaveSums, b.Name)
-		}
-		if b.Index == a.MasterIndex && other.Type() == "bridge" {
-			n.bridge = b.Name
 		}
 		if b.Index == a.ParentIndex && n.kind != "veth" {
 			n.parent = b.Name
