@@ -13,6 +13,8 @@ import (
 type Cluster struct {
 	// Router is the name of the data plane, Node that of the node in the cluster, and File the path of its configuration.
 	Router, Name, Node, File string
+	// Waits tells that the process leaves the data plane as it is until it has documents.
+	Waits bool
 	// Revision runs, and Refused says why another one does not.
 	Revision int64
 	Refused  string
@@ -56,7 +58,13 @@ func checkClusters(all []Cluster, now time.Time) (found []Finding) {
 		case !c.Reached:
 			add(Warn, "", "etcd cannot be reached since %s, and what runs goes on: %s", c.Since.Format(time.DateTime), c.Problem)
 		}
-		if c.Refused != "" {
+		if c.Waits {
+			add(Fail, "culvert status", "it waits for documents, and leaves data plane %s as it is: the last good ones cannot be read", c.Router)
+		}
+		switch {
+		case c.Refused != "" && c.Waits:
+			add(Fail, "culvert fleet status", "a revision was refused, and the data plane goes on as it is: %s", c.Refused)
+		case c.Refused != "":
 			add(Fail, "culvert fleet status", "a revision was refused, and revision %d goes on: %s", c.Revision, c.Refused)
 		}
 		for _, id := range slices.Sorted(maps.Keys(c.UrgentFailed)) {

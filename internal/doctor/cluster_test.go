@@ -18,6 +18,7 @@ func TestClusters(t *testing.T) {
 	}{
 		{func(*Cluster) {}, OK, "etcd is reached, revision 5 runs"},
 		{func(c *Cluster) { c.Reached, c.Since, c.Problem = false, now, "no answer" }, Warn, "etcd cannot be reached since 2026-01-02 03:04:05, and what runs goes on: no answer"},
+		{func(c *Cluster) { c.Waits = true }, Fail, "it waits for documents, and leaves data plane culvert as it is"},
 		{func(c *Cluster) { c.Refused = "etcd:all:1:1: x" }, Fail, "revision 5 goes on: etcd:all:1:1: x"},
 		{func(c *Cluster) { c.UrgentFailed = map[string]string{"00000007": "why"} }, Fail, "the urgent change 00000007 is not in force: why"},
 		{func(c *Cluster) { c.Twin = "elsewhere" }, Fail, "on host elsewhere, has this name"},

@@ -165,6 +165,66 @@ func TestCluster(t *testing.T) {
 	p.end(syscall.SIGTERM)
 }
 
+// TestClusterLost starts a process whose last good documents are all corrupt, without an etcd. The data plane goes on as it is, and no packet is
+// lost, until etcd answers. A revision without documents is the node's own file alone.
+func TestClusterLost(t *testing.T) {
+	c := newClustered(t, "clo")
+	p := serveRoute(t, c.lab, c.file)
+	c.await("etcd to be reached", func(s inforce.Cluster) bool { return s.Reached })
+	c.begin()
+	const document = "[[filter.rule]]\nname = \"first\"\naction = \"count\"\nexpression = \"tcp port 7\"\n"
+	c.write(1, document)
+	c.await("revision 1", func(s inforce.Cluster) bool { return s.Revision == 1 })
+	lose := func() {
+		p.end(syscall.SIGTERM)
+		c.proxy.Cut()
+		for _, name := range []string{"last-good", "last-good.1", "last-good.2"} {
+			check(t, os.WriteFile(filepath.Join(c.state, name), []byte("corrupt"), 0o600))
+		}
+		p = start(t, c.lab, "rut", program(), "run", "-c", c.file)
+		c.await("the process to wait", func(s inforce.Cluster) bool {
+			return s.Waits && !s.Reached && s.Problem != "" && len(s.StateProblems) == 1 && !strings.Contains(s.StateProblems[0], "\n")
+		})
+	}
+	lose()
+	for verb, want := range map[string]string{"status": "WAITS for documents", "doctor": "it waits for documents, and leaves data plane clo as it is"} {
+		if out, err := c.lab.Run(t.Context(), "rut", program(), verb); !strings.Contains(string(out)+fmt.Sprint(err), want) {
+			t.Errorf("%s does not say that the process waits: %s, error %v", verb, out, err)
+		}
+	}
+	if out, err := c.lab.Run(t.Context(), "rut", program(), "attach", "-c", c.file); err == nil || !strings.Contains(err.Error(), "is left as it is") {
+		t.Errorf("attaching says %s, error %v", out, err)
+	}
+	c.load.wait(200)
+	if list := c.list(); !strings.Contains(list, "first") {
+		t.Errorf("the rule of the documents is gone: %s", list)
+	}
+	c.proxy.Heal()
+	c.await("revision 1 again", func(s inforce.Cluster) bool { return !s.Waits && s.Reached && s.Revision == 1 })
+	if list := c.list(); !strings.Contains(list, "first") {
+		t.Errorf("the rule of the documents is gone with etcd: %s", list)
+	}
+	lose()
+	c.put(c.keys.Current(), cluster.Current{})
+	c.proxy.Heal()
+	c.await("the file alone", func(s inforce.Cluster) bool { return !s.Waits && s.Reached && s.Revision == 0 })
+	wait(t, "the end of the rule", func() bool { return !strings.Contains(c.list(), "first") })
+	c.finish("fwd route", "fwd route-fib", "pass route-off", "pass route-egress")
+
+	// Without a data plane that goes on, the file alone is what there is.
+	p.end(syscall.SIGTERM)
+	c.proxy.Cut()
+	c.command(program(), "detach", "--all")
+	for _, name := range []string{"last-good", "last-good.1", "last-good.2"} {
+		check(t, os.WriteFile(filepath.Join(c.state, name), []byte("corrupt"), 0o600))
+	}
+	p = serveRoute(t, c.lab, c.file)
+	if s := c.stands(); s.Waits || s.Revision != 0 || len(s.StateProblems) != 1 {
+		t.Errorf("without a data plane it stands at %+v", s)
+	}
+	p.end(syscall.SIGTERM)
+}
+
 // TestClusterStart has a file that is not whole without its cluster. A start waits for the documents, then goes on without etcd; a corrupt
 // file of last good documents is told, and those before are used.
 func TestClusterStart(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -24,7 +23,6 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/datapath"
 	"culvert/internal/filter/filterstage"
-	"culvert/internal/host/systemd"
 	"culvert/internal/host/trust"
 	"culvert/internal/stage"
 	"culvert/internal/stages"
@@ -41,8 +39,9 @@ type member struct {
 	over []agent.Over
 	// start is the set to start with, nil for the node's own file alone.
 	start *lastgood.Set
-	// problems say what of the state directory could not be read.
+	// problems say what of the state directory could not be read. lost tells that these are all of the last good documents.
 	problems []string
+	lost     bool
 	// maintained tells whether the node's addresses are withheld.
 	maintained atomic.Bool
 	agent      *agent.Agent
@@ -87,6 +86,7 @@ func joinCluster(path string, log *slog.Logger) (*member, error) {
 		}
 	}
 	m.start, err = m.store.Load(table.Name, table.Node)
+	m.lost = errors.Is(err, lastgood.ErrLost)
 	note(err)
 	m.keeper, err = urgent.Open(m.path(journalFile))
 	note(err)
@@ -161,60 +161,6 @@ func (m *member) keptSets() []string {
 		}
 	}
 	return hashes
-}
-
-// await waits until the cluster has documents with which the file at path is whole, if it is not and there are no last good ones. Such
-// a file may have the table [cluster] and the interfaces alone.
-func (m *member) await(ctx context.Context, path string, log *slog.Logger) error {
-	if m == nil || m.start != nil {
-		return nil
-	}
-	_, err := m.read(path, nil)
-	if err == nil {
-		log.Warn("there are no last good documents of the cluster: the node starts with its own file alone", "cluster", m.table.Name)
-		return nil
-	}
-	log.Warn("the file alone is not whole, and there are no last good documents of the cluster: waiting for it", "cluster", m.table.Name, "err", err)
-	defer tellWaiting(m.table.Name)()
-	waits, cancel := context.WithCancel(ctx)
-	w := &waiting{read: func(set *lastgood.Set) error { _, err := m.read(path, set); return err }, found: cancel}
-	o := m.options(log)
-	o.Plane = w
-	agent.New(o).Run(waits)
-	cancel()
-	switch {
-	case w.set == nil && ctx.Err() != nil:
-		return nil //nolint:nilerr // the end was asked for
-	case w.set == nil:
-		return fmt.Errorf("the cluster %s has had no documents for this node: %w", m.table.Name, err)
-	}
-	m.start = w.set
-	return nil
-}
-
-// tellWaiting tells systemd that the start goes on, until the function that it returns is called.
-func tellWaiting(cluster string) (done func()) {
-	const period, more = 30 * time.Second, 2 * time.Minute
-	unit := systemd.New()
-	unit.Status("waits for documents of cluster " + cluster)
-	unit.Extend(more)
-	tick, end := time.NewTicker(period), make(chan struct{})
-	var work sync.WaitGroup
-	work.Go(func() {
-		for {
-			select {
-			case <-tick.C:
-				unit.Extend(more)
-			case <-end:
-				return
-			}
-		}
-	})
-	return func() {
-		close(end)
-		work.Wait()
-		tick.Stop()
-	}
 }
 
 // started keeps the set that the node has started with, which it may not have run before.

@@ -245,7 +245,11 @@ func (p *process) clusterChanged() {
 	m := p.cluster
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
-	v := m.view()
+	p.states.cluster(m.standing(m.view()))
+}
+
+// standing returns how the node stands with its cluster, for status and doctor.
+func (m *member) standing(v agent.View) *inforce.Cluster {
 	c := &inforce.Cluster{
 		Name: m.table.Name, Node: m.table.Node, Roles: m.table.Roles, Revision: v.Revision, Wanted: v.Wanted, Refused: v.Refused,
 		Reached: v.Reached, Since: v.Since, Problem: v.Problem, Urgent: v.Urgent, UrgentFailed: v.UrgentFailed, Maintain: v.Maintain,
@@ -259,5 +263,5 @@ func (p *process) clusterChanged() {
 	if m.table.TLS != nil {
 		c.Certificate = m.table.TLS.Cert
 	}
-	p.states.cluster(c)
+	return c
 }

@@ -22,10 +22,15 @@ type waiting struct {
 	read  func(*lastgood.Set) error
 	found context.CancelFunc
 	set   *lastgood.Set
+	// why says why the node does nothing of what it is asked for.
+	why error
 }
 
-// errWaiting says why the node does nothing of what it is asked for.
-var errWaiting = errors.New("the node waits for documents of the cluster: its own file alone is not whole")
+// Why a node waits.
+var (
+	errWaiting = errors.New("the node waits for documents of the cluster: its own file alone is not whole")
+	errLost    = errors.New("the node waits for documents of the cluster, and leaves the data plane as it is: its last good documents cannot be read")
+)
 
 // Run implements agent.Plane. It ends the agent once there are documents to start with.
 func (w *waiting) Run(_ context.Context, set *lastgood.Set) error {
@@ -34,21 +39,21 @@ func (w *waiting) Run(_ context.Context, set *lastgood.Set) error {
 	}
 	w.set = set
 	w.found()
-	return errWaiting // it does not run yet
+	return w.why // it does not run yet
 }
 
 // Urgent implements agent.Plane. A data plane that is here may be this node's, of a process before, and what it has is not known.
-func (*waiting) Urgent(_ context.Context, changes []agent.Held) map[string]error {
+func (w *waiting) Urgent(_ context.Context, changes []agent.Held) map[string]error {
 	all, err := datapath.ListHere()
 	for _, i := range all {
 		i.Close()
 	}
 	if err == nil && len(all) == 0 {
-		return urgent.Without(changes, errWaiting)
+		return urgent.Without(changes, w.why)
 	}
 	failed := make(map[string]error)
 	for _, h := range changes {
-		failed[h.ID] = errWaiting
+		failed[h.ID] = w.why
 	}
 	return failed
 }
@@ -57,13 +62,13 @@ func (*waiting) Urgent(_ context.Context, changes []agent.Held) map[string]error
 func (*waiting) Maintain(context.Context, bool) (string, error) { return "", nil }
 
 // State implements agent.Plane.
-func (*waiting) State(s *cluster.State) {
-	s.Health, s.Problems = cluster.HealthBad, []string{errWaiting.Error()}
+func (w *waiting) State(s *cluster.State) {
+	s.Health, s.Problems = cluster.HealthBad, []string{w.why.Error()}
 }
 
 // Answer implements agent.Plane.
-func (*waiting) Answer(context.Context, cluster.Ask) cluster.Answer {
-	return cluster.Answer{Errors: []string{errWaiting.Error()}}
+func (w *waiting) Answer(context.Context, cluster.Ask) cluster.Answer {
+	return cluster.Answer{Errors: []string{w.why.Error()}}
 }
 
 // instance tells this process from all others: the machine's run, the namespace of PIDs, the PID, and when the process began.

@@ -13,7 +13,7 @@ import (
 func clusterOf(router string, s *inforce.State) doctor.Cluster {
 	c := s.Cluster
 	d := doctor.Cluster{
-		Router: router, Name: c.Name, Node: c.Node, File: s.File, Revision: c.Revision, Refused: c.Refused, Reached: c.Reached, Since: c.Since,
+		Router: router, Name: c.Name, Node: c.Node, File: s.File, Waits: c.Waits, Revision: c.Revision, Refused: c.Refused, Reached: c.Reached, Since: c.Since,
 		Problem: c.Problem, UrgentFailed: c.UrgentFailed, Maintain: c.Maintain, Twin: c.Twin, Second: c.Second, NotReported: c.NotReported, Denied: c.Denied, StateDir: c.StateDir,
 		StateProblems: c.StateProblems, Certificate: c.Certificate,
 	}

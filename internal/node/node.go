@@ -183,6 +183,9 @@ func Attach(ctx context.Context, path string, interfaces []string, out io.Writer
 	if err != nil {
 		return err
 	}
+	if err := checkLost(path, n); err != nil {
+		return err
+	}
 	// Urgent changes that a process has carried out on the data plane stay. If a process has the state directory, attaching says that it serves.
 	m, err := joinCluster(path, logger())
 	if held := new(heldError); err != nil && !errors.As(err, &held) {

@@ -358,7 +358,7 @@ func TestUrgentWithoutPlane(t *testing.T) {
 		held(3, "filter add", `{"rule":"r","action":"drop","expression":"udp"}`), held(4, "filter flush", `{}`)}
 	p := &process{}
 	p.now.Store(&up{})
-	var w waiting
+	w := waiting{why: errWaiting}
 	expect := func(what string, plane agent.Plane, drain, others error) {
 		t.Helper()
 		got := plane.Urgent(t.Context(), changes)

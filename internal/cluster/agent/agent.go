@@ -81,7 +81,9 @@ type Options struct {
 	// Fetch gets what the documents of a revision name, before they run: sets. It may be nil.
 	Fetch func(context.Context, *clientv3.Client, cluster.Revision) error
 	// Running is the set that runs already, nil for the node's own file alone. Held are the urgent changes in force.
+	// Unknown says that the node runs something, and that nobody knows what: it is to run a revision of etcd, also one without documents.
 	Running *lastgood.Set
+	Unknown bool
 	Held    []Held
 	// Over are the urgent changes whose time was over before, and KeepOver stores which are. KeepOver may be nil.
 	Over     []Over
@@ -170,7 +172,10 @@ func New(o Options) *Agent {
 	for _, s := range []*signal{&a.revisions, &a.urgents, &a.maintains, &a.reports} {
 		*s = make(signal, 1)
 	}
-	a.is = is{confirmed: none, running: o.Running, digest: o.Running.Digest(), since: time.Now(), problem: "not asked yet"}
+	a.is = is{confirmed: none, refusedNumber: none, running: o.Running, digest: o.Running.Digest(), since: time.Now(), problem: "not asked yet"}
+	if o.Unknown {
+		a.is.running = &lastgood.Set{Cluster: o.Cluster, Node: o.Node, Revision: none}
+	}
 	a.over = o.Over
 	a.want.urgents = make(map[string]Held)
 	for _, h := range o.Held {

@@ -23,7 +23,7 @@ func (a *Agent) state() cluster.State {
 	a.Plane.State(&s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.Revision, s.Digest, s.Maintain = revisionOf(a.is.running), a.is.digest, a.is.maintain
+	s.Revision, s.Digest, s.Maintain = max(revisionOf(a.is.running), 0), a.is.digest, a.is.maintain
 	if wanted := a.want.current.Of(a.Node); a.want.seen && (wanted != s.Revision || wanted == a.is.refusedNumber) {
 		s.Wanted = wanted // also where another revision of that number runs
 	}

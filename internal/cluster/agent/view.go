@@ -42,7 +42,7 @@ func (a *Agent) View() View {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v := View{
-		Revision: revisionOf(a.is.running), Refused: a.is.refused, Digest: a.is.digest, Reached: a.is.reached, Since: a.is.since, Problem: a.is.problem,
+		Revision: max(revisionOf(a.is.running), 0), Refused: a.is.refused, Digest: a.is.digest, Reached: a.is.reached, Since: a.is.since, Problem: a.is.problem,
 		Urgent: slices.Clone(a.is.inForce), UrgentFailed: maps.Clone(a.is.failed), Maintain: a.is.maintain,
 		UrgentOver: a.overIn(), Twin: a.is.twin, Second: a.is.second, ReportProblem: a.is.reportProblem, KeepProblem: a.is.keepProblem, OverProblem: a.is.overProblem, Denied: a.is.denied, Sessions: a.is.sessions, Writes: a.is.writes,
 	}

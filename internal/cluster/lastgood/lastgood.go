@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -123,16 +124,21 @@ func (s Store) age() error {
 	return os.Link(s.path(0), s.path(1))
 }
 
-// Load returns the newest set of a cluster and a node that can be read, nil if there is none. Problem says why it is not the last
-// good one, nil if it is.
+// ErrLost says that there were last good documents, and that none of them can be read.
+var ErrLost = errors.New("none of the last good documents is left")
+
+// Load returns the newest set of a cluster and a node that can be read, nil if there is none. Problem says in one line why it is not the
+// last good one, nil if it is. It matches ErrLost if what the node has run is not known any more.
 func (s Store) Load(name, node string) (set *Set, problem error) {
 	var problems []error
+	lost := false
 	for age := range Kept + 1 {
 		one, err := s.read(s.path(age))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err != nil:
+			lost = true
 		case one.Cluster != name || one.Node != node:
 			err = fmt.Errorf("%s is of node %s of cluster %s: it is left alone", s.path(age), one.Node, one.Cluster)
 		default:
@@ -146,10 +152,21 @@ func (s Store) Load(name, node string) (set *Set, problem error) {
 	switch {
 	case len(problems) == 0:
 		return set, nil
+	case set == nil && lost:
+		return nil, fmt.Errorf("%w: %s", ErrLost, list(problems))
 	case set == nil:
-		return nil, fmt.Errorf("none of the last good documents is left: %w", errors.Join(problems...))
+		return nil, fmt.Errorf("none of the last good documents is this node's: %s", list(problems))
 	}
 	return set, fmt.Errorf("%w: those of revision %d, from before, are used", problems[0], set.Revision)
+}
+
+// list returns errors in one line.
+func list(all []error) string {
+	texts := make([]string, len(all))
+	for n, err := range all {
+		texts[n] = err.Error()
+	}
+	return strings.Join(texts, "; ")
 }
 
 // Sets returns the hashes of the sets that the stored documents name, so that they stay on disk as long.

@@ -41,9 +41,12 @@ type Cluster struct {
 	Node  string   `json:"node"`
 	Roles []string `json:"roles,omitempty"`
 	// Revision runs, 0 for the node's own file alone. Wanted is to run if that is another one, and Refused says in one line why it does not.
-	Revision int64  `json:"revision"`
-	Wanted   int64  `json:"wanted,omitempty"`
-	Refused  string `json:"refused,omitempty"`
+	Revision int64 `json:"revision"`
+	// Waits tells that the process serves nothing yet: what it has run is not known any more, so it leaves the data plane as it is until it has
+	// documents from etcd.
+	Waits   bool   `json:"waits,omitempty"`
+	Wanted  int64  `json:"wanted,omitempty"`
+	Refused string `json:"refused,omitempty"`
 	// Reached tells whether etcd answers, and Since since when that is so. Problem says in one line why it does not.
 	Reached bool      `json:"reached"`
 	Since   time.Time `json:"since"`
@@ -122,15 +125,16 @@ type Plane interface {
 	Served() bool
 }
 
-// Of returns the state of the process that serves a data plane, nil if there is no such process, or if it has told nothing.
+// Of returns the state of the process that serves a data plane, or that waits to do so (Cluster.Waits), nil if there is no such process, or
+// if it has told nothing.
 func Of(p Plane) (*State, error) {
 	id := p.ID()
-	if id == 0 || !p.Served() {
+	if id == 0 {
 		return nil, nil
 	}
 	s := new(State)
 	known, err := runstate.Read(kind, p.NetNS(), p.Name(), id, s)
-	if err != nil || !known {
+	if err != nil || !known || !p.Served() && (s.Cluster == nil || !s.Cluster.Waits) {
 		return nil, err
 	}
 	return s, nil

@@ -21,6 +21,9 @@ func clusterLines(c *inforce.Cluster, now time.Time) (lines []string) {
 	if c.Revision == 0 {
 		runs = "the node's own file alone"
 	}
+	if c.Waits {
+		runs = "WAITS for documents, and leaves the data plane as it is: its last good documents cannot be read"
+	}
 	reached := "etcd reached, for " + since
 	switch {
 	case !c.Denied.IsZero():

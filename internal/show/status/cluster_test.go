@@ -22,6 +22,7 @@ func TestClusterLines(t *testing.T) {
 	}{
 		{func(*inforce.Cluster) {}, []string{"  cluster  edge as n1  revision 7  etcd reached, for 2m00s"}},
 		{func(c *inforce.Cluster) { c.Revision = 0 }, []string{"edge as n1  the node's own file alone  etcd reached"}},
+		{func(c *inforce.Cluster) { c.Waits = true }, []string{"edge as n1  WAITS for documents, and leaves the data plane as it is"}},
 		{func(c *inforce.Cluster) { c.Reached, c.Problem = false, "no answer" }, []string{"etcd NOT REACHED, for 2m00s: what runs goes on (no answer)"}},
 		{func(c *inforce.Cluster) { c.Wanted = 8 }, []string{"", "revision 8 is to run, and does not yet"}},
 		{func(c *inforce.Cluster) { c.Wanted, c.Refused = 8, "etcd:all:1:1: x" }, []string{"", "REFUSED revision 8: etcd:all:1:1: x"}},
