@@ -200,14 +200,18 @@ func TestClusterLost(t *testing.T) {
 		t.Errorf("the rule of the documents is gone: %s", list)
 	}
 	c.proxy.Heal()
-	c.await("revision 1 again", func(s inforce.Cluster) bool { return !s.Waits && s.Reached && s.Revision == 1 })
+	c.await("revision 1 again", func(s inforce.Cluster) bool {
+		return !s.Waits && s.Reached && s.Revision == 1 && len(s.StateProblems) == 0
+	})
 	if list := c.list(); !strings.Contains(list, "first") {
 		t.Errorf("the rule of the documents is gone with etcd: %s", list)
 	}
 	lose()
 	c.put(c.keys.Current(), cluster.Current{})
 	c.proxy.Heal()
-	c.await("the file alone", func(s inforce.Cluster) bool { return !s.Waits && s.Reached && s.Revision == 0 })
+	c.await("the file alone", func(s inforce.Cluster) bool {
+		return !s.Waits && s.Reached && s.Revision == 0 && len(s.StateProblems) == 0
+	})
 	wait(t, "the end of the rule", func() bool { return !strings.Contains(c.list(), "first") })
 	c.finish("fwd route", "fwd route-fib", "pass route-off", "pass route-egress")
 
@@ -222,6 +226,9 @@ func TestClusterLost(t *testing.T) {
 	if s := c.stands(); s.Waits || s.Revision != 0 || len(s.StateProblems) != 1 {
 		t.Errorf("without a data plane it stands at %+v", s)
 	}
+	c.write(2, document)
+	c.proxy.Heal()
+	c.await("revision 2 after the file alone", func(s inforce.Cluster) bool { return s.Revision == 2 && len(s.StateProblems) == 0 })
 	p.end(syscall.SIGTERM)
 }
 
@@ -255,6 +262,9 @@ func TestClusterStart(t *testing.T) {
 		return s.Revision == 1 && len(s.StateProblems) == 1 && strings.Contains(s.StateProblems[0], "is corrupt")
 	})
 	c.proxy.Heal()
-	c.await("revision 2 again", func(s inforce.Cluster) bool { return s.Revision == 2 })
+	c.await("revision 2 again", func(s inforce.Cluster) bool { return s.Revision == 2 && len(s.StateProblems) == 0 })
+	if out := c.command(program(), "check", "-c", c.file); strings.Contains(out, "corrupt") {
+		t.Errorf("check says: %s", out)
+	}
 	p.end(syscall.SIGTERM)
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -38,10 +40,10 @@ type member struct {
 	// over are the urgent changes whose time is over.
 	over []agent.Over
 	// start is the set to start with, nil for the node's own file alone.
-	start *lastgood.Set
-	// problems say what of the state directory could not be read. lost tells that these are all of the last good documents.
-	problems []string
-	lost     bool
+	start    *lastgood.Set
+	problems stateProblems
+	// lost tells that none of the last good documents can be read.
+	lost bool
 	// maintained tells whether the node's addresses are withheld.
 	maintained atomic.Bool
 	agent      *agent.Agent
@@ -59,6 +61,41 @@ const (
 	overFile     = "urgent-over"
 	maintainFile = "maintained"
 )
+
+// stateProblems say, each in one line, what of the state directory is not as it should be.
+type stateProblems struct {
+	mu sync.Mutex
+	// documents are about the last good ones, and end once these are whole. Others stay until a start.
+	documents, others []string
+}
+
+// add adds to one of the lists of s.
+func (s *stateProblems) add(to *[]string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*to = append(*to, strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+func (s *stateProblems) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.documents, s.others)
+}
+
+// endProblems forgets what was wrong with the last good documents once etcd has said that what runs is to run, and the disk has it whole.
+func (m *member) endProblems(v agent.View, log *slog.Logger) {
+	s := &m.problems
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.documents) == 0 || !v.Confirmed || v.KeepProblem != "" {
+		return
+	}
+	if set, err := m.store.Load(m.table.Name, m.table.Node); err != nil || set == nil || set.Revision != v.Revision {
+		return
+	}
+	s.documents = nil
+	log.Info("the last good documents are whole again", "cluster", m.table.Name, "revision", v.Revision)
+}
 
 // joinCluster reads what the node knows of its cluster. It returns nil if the file at path has no [cluster]. It does not wait for etcd.
 func joinCluster(path string, log *slog.Logger) (*member, error) {
@@ -79,19 +116,19 @@ func joinCluster(path string, log *slog.Logger) (*member, error) {
 		}
 		return nil, table.Locate("state_dir", err)
 	}
-	note := func(err error) {
+	note := func(of *[]string, err error) {
 		if err != nil {
-			m.problems = append(m.problems, err.Error())
+			m.problems.add(of, err)
 			log.Error("the state directory of the cluster is not whole", "err", err)
 		}
 	}
 	m.start, err = m.store.Load(table.Name, table.Node)
 	m.lost = errors.Is(err, lastgood.ErrLost)
-	note(err)
+	note(&m.problems.documents, err)
 	m.keeper, err = urgent.Open(m.path(journalFile))
-	note(err)
+	note(&m.problems.others, err)
 	m.over, err = urgent.ReadOver(m.path(overFile))
-	note(err)
+	note(&m.problems.others, err)
 	_, err = os.Stat(m.path(maintainFile))
 	m.maintained.Store(err == nil)
 	return m, nil
@@ -169,7 +206,7 @@ func (m *member) started(log *slog.Logger) {
 		return
 	}
 	if err := m.store.Save(m.start); err != nil {
-		m.problems = append(m.problems, err.Error())
+		m.problems.add(&m.problems.documents, err)
 		log.Error("the next start may begin with older documents", "err", err)
 	}
 }

@@ -56,7 +56,7 @@ func (c *clusterMetrics) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	v := m.agent.View()
-	problems := len(m.problems)
+	problems := len(m.problems.all())
 	for _, problem := range []string{v.KeepProblem, v.OverProblem} {
 		problems += int(stats.OneIf(problem != ""))
 	}

@@ -175,7 +175,7 @@ func (p *clusterPlane) State(s *cluster.State) {
 			bad("stage %s is out: %s", st.Stage, st.Why)
 		}
 	}
-	s.Problems = append(s.Problems, p.cluster.problems...)
+	s.Problems = append(s.Problems, p.cluster.problems.all()...)
 	p.changes.RLock()
 	defer p.changes.RUnlock()
 	inst := p.now.Load().inst
@@ -245,7 +245,9 @@ func (p *process) clusterChanged() {
 	m := p.cluster
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
-	p.states.cluster(m.standing(m.view()))
+	v := m.view()
+	m.endProblems(v, p.log)
+	p.states.cluster(m.standing(v))
 }
 
 // standing returns how the node stands with its cluster, for status and doctor.
@@ -253,7 +255,7 @@ func (m *member) standing(v agent.View) *inforce.Cluster {
 	c := &inforce.Cluster{
 		Name: m.table.Name, Node: m.table.Node, Roles: m.table.Roles, Revision: v.Revision, Wanted: v.Wanted, Refused: v.Refused,
 		Reached: v.Reached, Since: v.Since, Problem: v.Problem, Urgent: v.Urgent, UrgentFailed: v.UrgentFailed, Maintain: v.Maintain,
-		Twin: v.Twin, Second: v.Second, NotReported: v.ReportProblem, Denied: v.Denied, StateDir: m.table.StateDir, StateProblems: slices.Clone(m.problems),
+		Twin: v.Twin, Second: v.Second, NotReported: v.ReportProblem, Denied: v.Denied, StateDir: m.table.StateDir, StateProblems: m.problems.all(),
 	}
 	for _, problem := range []string{v.KeepProblem, v.OverProblem} {
 		if problem != "" {

@@ -16,6 +16,8 @@ type View struct {
 	// Behind tells whether another revision is to run, also 0.
 	Behind bool
 	Digest string
+	// Confirmed tells that the documents that run are those which this etcd has of their revision.
+	Confirmed bool
 	// Reached tells whether etcd answers, Since since when that is so, and Problem why it does not.
 	Reached bool
 	Since   time.Time
@@ -46,6 +48,7 @@ func (a *Agent) View() View {
 		Urgent: slices.Clone(a.is.inForce), UrgentFailed: maps.Clone(a.is.failed), Maintain: a.is.maintain,
 		UrgentOver: a.overIn(), Twin: a.is.twin, Second: a.is.second, ReportProblem: a.is.reportProblem, KeepProblem: a.is.keepProblem, OverProblem: a.is.overProblem, Denied: a.is.denied, Sessions: a.is.sessions, Writes: a.is.writes,
 	}
+	v.Confirmed = a.is.reached && a.want.says(a.Node, revisionOf(a.is.running)) && (v.Revision == 0 || a.is.confirmed == v.Revision)
 	if wanted := a.want.current.Of(a.Node); a.want.seen && wanted != v.Revision {
 		v.Wanted, v.Behind = wanted, true
 	}
@@ -56,4 +59,9 @@ func (a *Agent) View() View {
 		v.UrgentFailed[id] = why
 	}
 	return v
+}
+
+// says tells whether etcd has said that a node is to run a revision.
+func (w *want) says(node string, revision int64) bool {
+	return w.seen && !w.missing && w.currentBad == "" && w.current.Of(node) == revision
 }

@@ -3,6 +3,7 @@
 package lastgood
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -100,7 +101,7 @@ func TestCorrupt(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "last-good.2"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, problem := s.Load("edge", "n1"); problem == nil || got != nil {
+	if got, problem := s.Load("edge", "n1"); !errors.Is(problem, ErrLost) || got != nil || strings.Contains(problem.Error(), "\n") {
 		t.Errorf("all corrupt: loaded %+v, problem %v", got, problem)
 	}
 }
@@ -109,7 +110,7 @@ func TestCorrupt(t *testing.T) {
 func TestOthers(t *testing.T) {
 	s, _ := saved(t, 1)
 	for _, who := range [][2]string{{"other", "n1"}, {"edge", "n2"}} {
-		if got, problem := s.Load(who[0], who[1]); got != nil || problem == nil {
+		if got, problem := s.Load(who[0], who[1]); got != nil || problem == nil || errors.Is(problem, ErrLost) {
 			t.Errorf("%v: loaded %+v, problem %v", who, got, problem)
 		}
 	}
