@@ -192,6 +192,35 @@ func TestTwins(t *testing.T) {
 	b.eventually("operators see one again", func() bool { return b.twin("n1") == cluster.Twin{} && twin.View().Second == "" })
 }
 
+// TestTwinRunsNothing starts a process with a name that another one has, while there is a revision to run: it runs none, not even until its state
+// would be written. Those that have ended, or are this process, keep nobody.
+func TestTwinRunsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
+	b.write(1, map[string]string{"all": "a = 1\n"})
+	n := b.start("n1", b.with)
+	b.eventually("the first", func() bool { s := b.state("n1"); return s.Instance == "n1-1" && s.Revision == 1 })
+	for i := range 5 {
+		twin := b.start("n1", b.with, func(o *agent.Options) { o.Host, o.Instance = "elsewhere", fmt.Sprintf("n1-%d", 2+i) })
+		b.eventually("the second is told", func() bool { return twin.View().Twin == "host-n1" })
+		if ran, _ := twin.Runs(); len(ran) > 0 {
+			t.Fatalf("try %d: the second has run %v", i, ran)
+		}
+		twin.stop()
+	}
+	n.stop()
+	again := b.start("n1", b.with) // its key is still there
+	b.eventually("the first again", func() bool { return again.Revision() == 1 })
+	again.stop()
+	next := b.start("n1", b.with, func(o *agent.Options) {
+		o.Instance, o.Dead = "n1-9", func(_, instance string) bool { return instance == "n1-1" }
+	})
+	b.eventually("one after it", func() bool { return next.Revision() == 1 })
+	if v := next.View(); v.Twin != "" {
+		t.Errorf("it takes itself for another: %+v", v)
+	}
+}
+
 // TestSecond has the node of a name say once that another one has its name too, and when that is over. Of two others, one is told after the other.
 func TestSecond(t *testing.T) {
 	t.Parallel()

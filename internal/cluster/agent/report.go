@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -222,12 +221,9 @@ func (w *stateWriter) put(ctx context.Context, text []byte) error {
 			w.mod = 0
 			continue
 		}
-		var other cluster.State
-		if err := json.Unmarshal(kvs[0].Value, &other); err == nil && other.Instance != w.agent.Instance {
-			if w.agent.Dead == nil || !w.agent.Dead(other.Host, other.Instance) {
-				w.showTwin(ctx, other.Instance)
-				return &twinError{other.Host}
-			}
+		if other := w.agent.otherIn(kvs); other != nil {
+			w.showTwin(ctx, other.Instance)
+			return &twinError{other.Host}
 		}
 		w.mod = kvs[0].ModRevision
 	}

@@ -134,16 +134,22 @@ func (a *Agent) begin(ctx context.Context, client *clientv3.Client) (at int64, e
 	return at, err
 }
 
-// readAll reads what the node follows, at the one revision of etcd that it returns.
+// readAll reads what the node follows, at the one revision of etcd that it returns. It notes whether another process has the node's name before
+// anything of that is known: otherwise a revision could run before the state is written, which tells the same.
 func (a *Agent) readAll(ctx context.Context, client *clientv3.Client) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcd.CallTime)
 	defer cancel()
 	r, err := client.Txn(ctx).Then(
 		clientv3.OpGet(a.keys.Current()), clientv3.OpGet(a.keys.Urgents(), clientv3.WithPrefix()), clientv3.OpGet(a.keys.Maintain(a.Node)),
-		clientv3.OpGet(a.keys.Twin(a.Node)),
+		clientv3.OpGet(a.keys.Twin(a.Node)), clientv3.OpGet(a.keys.Node(a.Node)),
 	).Commit()
 	if err != nil {
 		return 0, err
+	}
+	if other := a.otherIn(r.Responses[4].GetResponseRange().Kvs); other != nil {
+		if err := a.written(&twinError{other.Host}); err != nil {
+			return 0, err
+		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

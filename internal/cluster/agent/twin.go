@@ -26,6 +26,21 @@ func twinIn(kvs []*mvccpb.KeyValue) (t cluster.Twin) {
 	return t
 }
 
+// otherIn returns the state of another process that has this node's name, nil if the node's key tells of none that may still be there.
+func (a *Agent) otherIn(kvs []*mvccpb.KeyValue) *cluster.State {
+	other := new(cluster.State)
+	if len(kvs) == 0 || json.Unmarshal(kvs[0].Value, other) != nil || other.Instance == a.Instance {
+		return nil
+	}
+	if a.Dead != nil && a.Dead(other.Host, other.Instance) {
+		return nil
+	}
+	if other.Host == "" {
+		other.Host = "unknown"
+	}
+	return other
+}
+
 // showTwin has others see that this process has a name that another one has, holder: the key of the state is that one's. One process that says so
 // is enough. The key is under the lease of the state.
 func (w *stateWriter) showTwin(ctx context.Context, holder string) {
