@@ -4,30 +4,34 @@ package clusterbed
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
-	"sync/atomic"
 	"testing"
 )
 
 // Ports of servers are below those that the kernel gives to connections (net.ipv4.ip_local_port_range, from 32768): a connection
 // could take one before its server listens there, or while the server is away.
-const firstPort, lastPort = 12000, 32000
+const firstPort, ports = 12000, 20000
 
-var nextPort atomic.Uint32
-
-// Free returns an address of loopback that nothing listens on, and that no other call of the process has returned.
+// Free returns an address of loopback that nothing listens on by TCP, and that no other call returns until the test has ended, in other processes
+// neither: the UDP port of the same number is held as long.
 func Free(t testing.TB) string {
 	t.Helper()
-	for {
-		port := firstPort + nextPort.Add(1)
-		if port > lastPort {
-			t.Fatalf("no free port from %d to %d", firstPort, lastPort)
+	for range ports {
+		address := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.N(ports))
+		held, err := net.ListenPacket("udp", address) //nolint:noctx // a test's
+		if err != nil {
+			continue
 		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
 		l, err := net.Listen("tcp", address) //nolint:noctx // a test's
-		if err == nil {
-			_ = l.Close()
-			return address
+		if err != nil {
+			_ = held.Close()
+			continue
 		}
+		_ = l.Close()
+		t.Cleanup(func() { _ = held.Close() })
+		return address
 	}
+	t.Fatalf("no free port from %d on", firstPort)
+	return ""
 }
