@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -106,6 +107,18 @@ type Maintain struct {
 	At      time.Time `json:"at"`
 	By      string    `json:"by"`
 	Comment string    `json:"comment,omitempty"`
+}
+
+// ParseMaintain reads a node's maintenance. One that does not say who wants it and since when was written by hand, and is refused: a node is not
+// taken out of service by a key that nobody answers for.
+func ParseMaintain(text []byte) (m Maintain, err error) {
+	switch err := json.Unmarshal(text, &m); {
+	case err != nil:
+		return Maintain{}, err
+	case m.By == "" || m.At.IsZero():
+		return Maintain{}, errors.New("it does not say who wants it and since when")
+	}
+	return m, nil
 }
 
 // Audit is what somebody did.

@@ -152,7 +152,7 @@ func TestCluster(t *testing.T) {
 		_, err := c.etcd.Delete(t.Context(), c.keys.Urgent(id))
 		check(t, err)
 	}
-	c.put(c.keys.Maintain("n1"), cluster.Maintain{})
+	c.put(c.keys.Maintain("n1"), cluster.Maintain{By: "somebody", At: time.Now()})
 	c.proxy.Heal()
 	c.await("maintenance", func(s inforce.Cluster) bool { return s.Maintain == cluster.MaintainNothing && len(s.Urgent) == 0 })
 	if list, set := c.list(), members(); strings.Contains(list, "urgent-1") || !strings.Contains(list, "third") || strings.Contains(set, "198.51.100.7") || !strings.Contains(set, "192.0.2.0/24") {

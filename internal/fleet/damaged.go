@@ -105,6 +105,17 @@ const damagedCurrent = "the key current is no record of culvert's, since somebod
 const damagedKnown = "the key known is no record of culvert's, since somebody has written it by hand: nobody knows which nodes are away; " +
 	"the next rollout writes it anew, with the nodes that are there"
 
+// addDamagedMaintains adds which nodes' maintenance is none of culvert's: nodes do not obey it.
+func (f *Fleet) addDamagedMaintains(ctx context.Context, to *[]string) error {
+	return f.list(ctx, f.keys.Maintains(), func(node string, value []byte) error {
+		if _, err := cluster.ParseMaintain(value); err != nil {
+			*to = append(*to, fmt.Sprintf("the key maintain/%s is no record of culvert's, since somebody has written it by hand (%v): no node obeys it, and "+
+				"'culvert fleet resume %[1]s' takes it away", node, err))
+		}
+		return nil
+	})
+}
+
 // damagedRevision says in a line each what of a revision is not as it was written, for those who look at it often: documents are read only if one
 // was written after the record.
 func (f *Fleet) damagedRevision(ctx context.Context, n int64) (lines []string, err error) {

@@ -180,6 +180,32 @@ func TestKnownByHand(t *testing.T) {
 	}
 }
 
+// TestMaintainByHand has keys of maintenance that are none: they are named with the way out, which takes them away, also where there is no such node.
+func TestMaintainByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("n1", "n2")
+	for _, key := range []string{"n1", "gone"} {
+		for _, text := range []string{"junk", "{}"} {
+			b.byHand("maintain/"+key, text)
+			b.says("the key maintain/" + key + " is no record of culvert's")
+			b.says("'culvert fleet resume " + key + "' takes it away")
+			b.out.Reset()
+			if err := b.ResumeNode(t.Context(), key, b.say); err != nil || !strings.Contains(b.out.String(), "it was no maintenance") {
+				t.Errorf("resume after %s: %v, said %s", text, err, b.out)
+			}
+		}
+	}
+	b.with("n2", func(n *fakeNode) { n.maintained = cluster.MaintainSafe })
+	if err := b.Maintain(t.Context(), "n2", "", false, b.say); err != nil { // one of culvert's is not damaged
+		t.Error(err)
+	}
+	s, err := b.Status(t.Context())
+	if text := strings.Join(s.Lines(), "\n"); err != nil || strings.Contains(text, "by hand") || !strings.Contains(text, "n2 is in maintenance") {
+		t.Errorf("error %v, status:\n%s", err, text)
+	}
+}
+
 // TestLockByHand has a lock that does not end by itself, and one without a holder. Both are named with the way out, and no rollout takes them for
 // somebody's.
 func TestLockByHand(t *testing.T) {

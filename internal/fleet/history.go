@@ -43,6 +43,9 @@ func (f *Fleet) History(ctx context.Context, audit bool) (*History, error) {
 	if err := f.addDamagedLock(ctx, &h.Damaged); err != nil {
 		return nil, err
 	}
+	if err := f.addDamagedMaintains(ctx, &h.Damaged); err != nil {
+		return nil, err
+	}
 	revisions, damaged, err := f.revisions(ctx)
 	if err != nil {
 		return nil, err

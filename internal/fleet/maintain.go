@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"culvert/internal/cluster"
@@ -118,25 +119,29 @@ func comes(s cluster.State) string {
 
 // ResumeNode ends the maintenance of a node, and waits for a moment until it has heard of that.
 func (f *Fleet) ResumeNode(ctx context.Context, node string, say Teller) error {
-	nodes, _, stop, err := f.following(ctx)
+	nodes, states, stop, err := f.following(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	var was int64
+	var was *mvccpb.KeyValue
 	if err := f.call(ctx, "ending the maintenance", func(ctx context.Context) error {
 		r, err := f.etcd.Delete(ctx, f.keys.Maintain(node), clientv3.WithPrevKV())
-		if err == nil {
-			was = r.Deleted
+		if err == nil && len(r.PrevKvs) > 0 {
+			was = r.PrevKvs[0]
 		}
 		return err
 	}); err != nil {
 		return err
 	}
-	if was == 0 {
+	if was == nil {
 		return fmt.Errorf("%s is in no maintenance", node)
 	}
 	f.audit(ctx, "resume", node, nil)
+	if _, err := cluster.ParseMaintain(was.Value); err != nil && states[node].Maintain == "" {
+		say.Line("the key maintain/%s is taken away; it was no maintenance, and no node obeyed it", node)
+		return nil
+	}
 	end := time.After(UrgentWait)
 	for {
 		states, _ := nodes.Now()

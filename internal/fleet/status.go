@@ -64,6 +64,9 @@ func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
 	if err := f.addDamagedLock(ctx, &s.Differs); err != nil {
 		return nil, err
 	}
+	if err := f.addDamagedMaintains(ctx, &s.Differs); err != nil {
+		return nil, err
+	}
 	if s.twins, err = f.twins(ctx, states); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -56,7 +57,7 @@ func TestOwnCertificate(t *testing.T) {
 	n := b.start("n1", func() (*clientv3.Client, error) { return own, nil }, func(o *agent.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	b.write(1, map[string]string{"all": "a = 1\n"})
 	b.put(keys.Urgent("00000001"), urgent("00000001", "filter add", all))
-	b.put(keys.Maintain("n1"), cluster.Maintain{})
+	b.put(keys.Maintain("n1"), cluster.Maintain{By: "somebody", At: time.Now()})
 	b.eventually("its state", func() bool {
 		s := b.state("n1")
 		return s.Revision == 1 && len(s.Urgent) == 1 && s.Maintain == cluster.MaintainSafe

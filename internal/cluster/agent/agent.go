@@ -129,6 +129,8 @@ type want struct {
 	urgents    map[string]Held
 	urgentsBad map[string]string // by ID
 	maintain   bool
+	// maintainBad is why the key of the node's maintenance is none.
+	maintainBad string
 	// second is the process that says to have this node's name, too.
 	second cluster.Twin
 }

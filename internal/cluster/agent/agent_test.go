@@ -159,11 +159,44 @@ func TestMaintain(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
 	n := b.start("n1", b.with)
-	b.put(b.keys.Maintain("n1"), cluster.Maintain{By: "somebody"})
+	b.put(b.keys.Maintain("n1"), cluster.Maintain{By: "somebody", At: time.Now()})
 	b.eventually("safe", func() bool { s := b.state("n1"); return s.Maintain == cluster.MaintainSafe })
 	n.stop()
 	n = b.start("n1", b.with, func(o *agent.Options) { o.Maintained = true })
 	b.eventually("safe again", func() bool { return n.View().Maintain == cluster.MaintainSafe })
+	if _, err := b.Delete(t.Context(), b.keys.Maintain("n1")); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("back", func() bool { return b.state("n1").Maintain == "" && !n.Maintained() })
+}
+
+// TestMaintainByHand writes what is no maintenance into a node's key: it stays as it is, in service or not, also over a restart.
+func TestMaintainByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, clusterbed.New(t, clusterbed.Options{}).Endpoints()...)
+	var log testbed.Output
+	logged := func(o *agent.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }
+	n := b.start("n1", b.with, logged)
+	b.eventually("it is there", func() bool { return b.state("n1").Node != "" })
+	const told = "is not obeyed"
+	for i, text := range []string{"junk", "{}", `"yes"`} {
+		b.put(b.keys.Maintain("n1"), text)
+		b.eventually("it is told", func() bool { return n.Maintained() || strings.Count(log.String(), told) > i })
+		if n.Maintained() || n.View().Maintain != "" {
+			t.Fatalf("%s is obeyed", text)
+		}
+	}
+	b.put(b.keys.Maintain("n1"), cluster.Maintain{By: "somebody", At: time.Now()})
+	b.eventually("a maintenance", func() bool { return b.state("n1").Maintain == cluster.MaintainSafe })
+	before := strings.Count(log.String(), told)
+	b.put(b.keys.Maintain("n1"), "junk")
+	b.eventually("it is told", func() bool { return !n.Maintained() || strings.Count(log.String(), told) > before })
+	if !n.Maintained() {
+		t.Error("it ends the maintenance")
+	}
+	n.stop()
+	n = b.start("n1", b.with, logged, func(o *agent.Options) { o.Maintained = true })
+	b.eventually("it goes on after a restart", func() bool { v := n.View(); return v.Reached && v.Maintain == cluster.MaintainSafe })
 	if _, err := b.Delete(t.Context(), b.keys.Maintain("n1")); err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestWrongClock(t *testing.T) {
 		u.At, u.For = time.Now().Add(off), time.Minute
 		b.put(b.keys.Urgent(id), u)
 	}
-	b.put(b.keys.Maintain("n1"), cluster.Maintain{At: time.Now().Add(-time.Hour)})
+	b.put(b.keys.Maintain("n1"), cluster.Maintain{By: "somebody", At: time.Now().Add(-time.Hour)})
 	b.eventually("all of it", func() bool { return len(n.View().Urgent) == 2 && n.View().Maintain == cluster.MaintainSafe })
 }
 

@@ -155,7 +155,9 @@ func (a *Agent) readAll(ctx context.Context, client *clientv3.Client) (int64, er
 	defer a.mu.Unlock()
 	held := a.want.urgents
 	current := a.want.current
-	a.want = want{seen: true, missing: true, urgents: make(map[string]Held), urgentsBad: make(map[string]string)}
+	a.want = want{
+		seen: true, missing: true, urgents: make(map[string]Held), urgentsBad: make(map[string]string), maintain: a.want.maintain, maintainBad: a.want.maintainBad,
+	}
 	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
 		a.want.current = current // stays if the key is none
 		a.want.setCurrent(kv.Value)
@@ -163,7 +165,11 @@ func (a *Agent) readAll(ctx context.Context, client *clientv3.Client) (int64, er
 	for _, kv := range r.Responses[1].GetResponseRange().Kvs {
 		a.setUrgent(kv, held)
 	}
-	a.want.maintain = len(r.Responses[2].GetResponseRange().Kvs) > 0
+	if kvs := r.Responses[2].GetResponseRange().Kvs; len(kvs) > 0 {
+		a.setMaintain(kvs[0].Value)
+	} else {
+		a.want.maintain, a.want.maintainBad = false, ""
+	}
 	a.want.setSecond(r.Responses[3].GetResponseRange().Kvs)
 	return r.Header.Revision, nil
 }
@@ -280,9 +286,26 @@ func (a *Agent) sawCurrent(e *clientv3.Event) {
 
 func (a *Agent) sawMaintain(e *clientv3.Event) {
 	a.mu.Lock()
-	a.want.maintain = e.Type != mvccpb.DELETE
+	if e.Type == mvccpb.DELETE {
+		a.want.maintain, a.want.maintainBad = false, ""
+	} else {
+		a.setMaintain(e.Kv.Value)
+	}
 	a.mu.Unlock()
 	a.maintains.wake()
+}
+
+// setMaintain takes the key of the node's maintenance. One that is none leaves the node as it is, in service or not, and is logged once.
+func (a *Agent) setMaintain(value []byte) {
+	_, err := cluster.ParseMaintain(value)
+	if err == nil {
+		a.want.maintain, a.want.maintainBad = true, ""
+		return
+	}
+	if why := oneLine(err); why != a.want.maintainBad {
+		a.want.maintainBad = why
+		a.Log.Warn("the key of this node's maintenance is not as 'culvert fleet' writes it: it is not obeyed", "key", a.keys.Maintain(a.Node), "err", why)
+	}
 }
 
 func (a *Agent) sawUrgent(e *clientv3.Event) {
