@@ -106,29 +106,6 @@ func Ensure(ctx context.Context, q Request, inst *datapath.Instance) (*Undo, err
 	return CarryOut(ctx, q, inst)
 }
 
-// Concerns tells whether a data plane, nil for none, has what a request for many of them is about. A backend that is drained at all VIPs is nothing
-// to those without it.
-func Concerns(q Request, inst *datapath.Instance) (bool, error) {
-	d, ok := q.(*Drain)
-	if !ok || d.VIP != "" || d.Backend == nil {
-		return true, nil
-	}
-	a, err := lb.ParseBackend(*d.Backend)
-	if err != nil {
-		return true, nil //nolint:nilerr // carrying it out says so
-	}
-	if inst == nil {
-		return false, nil
-	}
-	state, err := lbState(inst)
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(state.VIPs, func(v lb.VIP) bool {
-		return slices.ContainsFunc(v.Backends, func(b lb.Backend) bool { return b.Addr == a })
-	}), nil
-}
-
 // shot is what a request may change.
 type shot struct {
 	filter  filterplane.Filter

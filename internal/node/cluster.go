@@ -242,6 +242,10 @@ func (m *member) again(ctx context.Context, u *up, log *slog.Logger) {
 		log.Error("urgent changes may stay after a restart", "err", err)
 	}
 	for id, err := range m.keeper.Again(ctx, u.inst) {
+		if errors.Is(err, agent.ErrUnconcerned) {
+			log.Info("an urgent change is about what this node has no more", "id", id)
+			continue
+		}
 		log.Error("an urgent change is not in force any more: it is tried again", "id", id, "err", err)
 	}
 }
@@ -268,6 +272,9 @@ func (m *member) once(ctx context.Context, u *up, log *slog.Logger) {
 		log.Error("urgent changes whose time is over may come back with the next process", "err", err)
 	}
 	for id, err := range m.keeper.Bring(ctx, u.inst, due) {
+		if errors.Is(err, agent.ErrUnconcerned) {
+			continue
+		}
 		log.Error("an urgent change is not as it should be: the next process tries again", "id", id, "err", err)
 	}
 }

@@ -350,7 +350,65 @@ func TestUrgentUnconcerned(t *testing.T) {
 	}
 }
 
-// TestUrgentWithoutPlane drains a backend at all VIPs where nothing forwards to it: that is nothing to a node without a data plane, and to one that
+// TestUrgentWithout has changes about what a node does not have, which are nothing to it, and mistakes on a node that has it, which fail.
+func TestUrgentWithout(t *testing.T) {
+	b := newUrgentBed(t)
+	about := func(words, request string) bool {
+		t.Helper()
+		h := held(1, words, request)
+		defer b.keeper.Bring(t.Context(), b.up.inst, nil)
+		err := b.keeper.Bring(t.Context(), b.up.inst, []agent.Held{h})[h.ID]
+		return !errors.Is(err, agent.ErrUnconcerned)
+	}
+	without := []agent.Held{
+		held(1, "filter del", `{"rules":["none"]}`), held(1, "filter set del", `{"set":"none","entries":["192.0.2.1"]}`), held(1, "filter unprotect", `{"service":"10.0.0.1:81"}`),
+		held(1, "lb vip set", `{"vip":"203.0.113.5:80/tcp","on_failure":"move"}`), held(1, "lb vip set", `{"vip":"203.0.113.5:80","on_failure":"move"}`),
+		held(1, "lb vip del", `{"vip":"203.0.113.1:80/udp"}`), held(1, "lb backend add", `{"vip":"203.0.113.5:80/tcp","backend":"10.0.0.13"}`),
+		held(1, "lb backend set", `{"vip":"203.0.113.1:80/tcp","backend":"10.0.0.13","weight":7}`), held(1, "lb backend del", `{"vip":"203.0.113.1:80/tcp","backend":"10.0.0.13"}`),
+		held(1, "lb drain", `{"vip":"203.0.113.5:80/tcp"}`), held(1, "lb undrain", `{"vip":"203.0.113.5:80/tcp","backend":"10.0.0.11"}`), held(1, "lb undrain", `{"backend":"10.0.0.13"}`),
+	}
+	for _, h := range without {
+		if about(h.Words, string(h.Request)) {
+			t.Errorf("%s %s concerns a node without that", h.Words, h.Request)
+		}
+	}
+	for _, c := range each {
+		if !about(c.held.Words, string(c.held.Request)) {
+			t.Errorf("%s %s does not concern a node with that", c.held.Words, c.held.Request)
+		}
+	}
+	for _, h := range []agent.Held{ // what is wrong stays wrong
+		held(1, "filter del", `{"rules":["bad","none"]}`), held(1, "filter set del", `{"set":"bad","entries":["203.0.113.1"]}`),
+		held(1, "lb vip add", `{"vip":"203.0.113.1:80/tcp"}`), held(1, "lb vip set", `{"vip":"203.0.113.1:80","on_failure":"move"}`),
+		held(1, "filter add", `{"rule":"x","action":"drop","src":["@none"]}`),
+	} {
+		if !about(h.Words, string(h.Request)) {
+			t.Errorf("%s %s: it is no error", h.Words, h.Request)
+		}
+	}
+	set := each[13].held
+	b.carry("set", set)
+	filter, _, _ := strings.Cut(urgentFile, "[lb]\n")
+	b.bring(filter)
+	if err := b.keeper.Bring(t.Context(), b.up.inst, []agent.Held{set})[set.ID]; !errors.Is(err, agent.ErrUnconcerned) {
+		t.Errorf("a setting of a VIP that has gone: %v", err)
+	}
+	b.keeper.Bring(t.Context(), b.up.inst, nil)
+	for _, c := range each {
+		if lb := strings.HasPrefix(c.held.Words, "lb "); about(c.held.Words, string(c.held.Request)) == lb {
+			t.Errorf("without a load balancer: %s %s: concerned %v", c.held.Words, c.held.Request, !lb)
+		}
+	}
+	failed := urgent.Without(allHeld(), errNoPlane)
+	for _, c := range each {
+		adds := slices.Contains([]string{"filter add", "filter set add", "filter protect"}, c.held.Words)
+		if err := failed[c.held.ID]; err == nil || errors.Is(err, agent.ErrUnconcerned) == adds {
+			t.Errorf("without a data plane: %s %s: %v", c.held.Words, c.held.Request, err)
+		}
+	}
+}
+
+// TestUrgentWithoutPlane drains a backend, at all VIPs or at one, where nothing forwards to it: that is nothing to a node without a data plane, and to one that
 // waits for its documents, unless a data plane is here. What else is asked for says why it is not done.
 func TestUrgentWithoutPlane(t *testing.T) {
 	testbed.InNamespace(t)
@@ -362,7 +420,7 @@ func TestUrgentWithoutPlane(t *testing.T) {
 	expect := func(what string, plane agent.Plane, drain, others error) {
 		t.Helper()
 		got := plane.Urgent(t.Context(), changes)
-		for n, want := range []error{drain, others, others} {
+		for n, want := range []error{drain, drain, others} {
 			if err := got[changes[n].ID]; !errors.Is(err, want) {
 				t.Errorf("%s: %s: %v, want %v", what, changes[n].Words, err, want)
 			}

@@ -201,11 +201,17 @@ func (k *Keeper) end(inst *datapath.Instance, changes []agent.Held) (failed *und
 	return failed
 }
 
-// ensure carries out again what of a change is in force no more.
+// ensure carries out again what of a change is in force no more. What the change is about may be gone since, with another configuration.
 func (k *Keeper) ensure(ctx context.Context, inst *datapath.Instance, h agent.Held, q edit.Request) error {
 	newer, err := edit.Ensure(ctx, q, inst)
-	if err != nil || newer == nil {
+	if err != nil {
+		if concerned, unknown := edit.Concerns(q, inst); unknown == nil && !concerned {
+			return agent.ErrUnconcerned
+		}
 		return err
+	}
+	if newer == nil {
+		return nil
 	}
 	k.carried[k.index(h)].Undo.Join(newer)
 	return k.store()

@@ -46,7 +46,9 @@ All nodes do it within a second, or those of --role or --node, and it goes befor
 all revisions: apply and rollback do not touch it. It lasts until 'culvert fleet
 undo', or for the time --for, also where etcd cannot be reached then. The command
 waits for 5 s at most, lists the nodes that have not got it, and has exit status 1
-then. Nodes that are not there have it once they are back.
+then. Nodes that are not there have it once they are back. Those that do not have what
+it is about, as a VIP or a rule to delete, are not concerned until they have it; if no
+node has it, that is an error.
 
 With -j, an object with id, nodes, done, unconcerned, failed, missing, away and seconds.`
 	cmd.Example = strings.NewReplacer("culvert filter set", "culvert fleet set", "culvert filter", "culvert fleet filter", "culvert lb", "culvert fleet lb").Replace(cmd.Example)
