@@ -107,6 +107,8 @@ type Maintain struct {
 	At      time.Time `json:"at"`
 	By      string    `json:"by"`
 	Comment string    `json:"comment,omitempty"`
+	// Announced are the addresses that the node announced when it was asked to withdraw: it is in service again once it announces them.
+	Announced []string `json:"announced,omitempty"`
 }
 
 // ParseMaintain reads a node's maintenance. One that does not say who wants it and since when was written by hand, and is refused: a node is not

@@ -42,7 +42,11 @@ type fakeNode struct {
 	deaf, failing, unconcerned bool
 	// maintained is what it says in maintenance.
 	maintained string
-	dislikes   string
+	// withdrawn is what it announced before.
+	withdrawn []string
+	// late says that it announces nothing after its maintenance.
+	late     bool
+	dislikes string
 }
 
 func newBed(t *testing.T) *bed {
@@ -122,9 +126,7 @@ func (b *bed) run(ctx context.Context, from int64) {
 				case strings.HasPrefix(key, "ask/") && e.Type == clientv3.EventTypePut:
 					b.answer(n, e.Kv.Value)
 				case key == "maintain/"+n.Node:
-					if n.Maintain = n.maintained; e.Type == clientv3.EventTypeDelete {
-						n.Maintain = ""
-					}
+					b.maintenance(n, e)
 					b.report(n)
 				case strings.HasPrefix(key, "urgent/"):
 					b.urgent(n, strings.TrimPrefix(key, "urgent/"), e)
@@ -133,6 +135,23 @@ func (b *bed) run(ctx context.Context, from int64) {
 			b.mu.Unlock()
 		}
 	}
+}
+
+// maintenance has a node withdraw what it announces, and announce it again a moment after its maintenance.
+func (b *bed) maintenance(n *fakeNode, e *clientv3.Event) {
+	if e.Type != clientv3.EventTypeDelete {
+		if len(n.Announced) > 0 {
+			n.withdrawn = n.Announced
+		}
+		n.Maintain, n.Announced = n.maintained, nil
+		return
+	}
+	n.Maintain = ""
+	if n.late || len(n.withdrawn) == 0 {
+		return
+	}
+	again := n.withdrawn
+	time.AfterFunc(50*time.Millisecond, func() { b.with(n.Node, func(n *fakeNode) { n.Announced = again }) })
 }
 
 func (b *bed) change(n *fakeNode, revision int64) {

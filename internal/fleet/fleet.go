@@ -34,11 +34,13 @@ type Fleet struct {
 	probe func(context.Context) error
 	// answered tells whether etcd has answered. From then on one that is away is waited for.
 	answered atomic.Bool
+	// announceWait is how long ResumeNode waits at most until the node announces.
+	announceWait time.Duration
 }
 
 // New returns the cluster of a name. by says who the operator is, in revisions, urgent changes and the audit.
 func New(etcd *clientv3.Client, name, by string) *Fleet {
-	return &Fleet{etcd: etcd, keys: cluster.KeysOf(name), name: name, by: by}
+	return &Fleet{etcd: etcd, keys: cluster.KeysOf(name), name: name, by: by, announceWait: AnnounceWait}
 }
 
 // Name returns the name of the cluster.

@@ -4,14 +4,10 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"go.etcd.io/etcd/api/v3/mvccpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"culvert/internal/cluster"
 )
@@ -30,7 +26,14 @@ func (f *Fleet) Maintain(ctx context.Context, node, comment string, force bool, 
 	if err := leaves(node, states); err != nil && !force {
 		return err
 	}
-	m := cluster.Maintain{At: time.Now().UTC(), By: f.by, Comment: comment}
+	m := cluster.Maintain{At: time.Now().UTC(), By: f.by, Comment: comment, Announced: state.Announced}
+	if state.Maintain != "" { // what it announced, the first one knows who asked
+		var before cluster.Maintain
+		if _, err := f.get(ctx, f.keys.Maintain(node), &before); err != nil && !isDamaged(err) {
+			return err
+		}
+		m.Announced = before.Announced
+	}
 	if err := f.put(ctx, f.keys.Maintain(node), m); err != nil {
 		return err
 	}
@@ -115,51 +118,4 @@ func comes(s cluster.State) string {
 		rx += i.RX
 	}
 	return fmt.Sprintf("%d packets a second come", rx)
-}
-
-// ResumeNode ends the maintenance of a node, and waits for a moment until it has heard of that.
-func (f *Fleet) ResumeNode(ctx context.Context, node string, say Teller) error {
-	nodes, states, stop, err := f.following(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	var was *mvccpb.KeyValue
-	if err := f.call(ctx, "ending the maintenance", func(ctx context.Context) error {
-		r, err := f.etcd.Delete(ctx, f.keys.Maintain(node), clientv3.WithPrevKV())
-		if err == nil && len(r.PrevKvs) > 0 {
-			was = r.PrevKvs[0]
-		}
-		return err
-	}); err != nil {
-		return err
-	}
-	if was == nil {
-		return fmt.Errorf("%s is in no maintenance", node)
-	}
-	f.audit(ctx, "resume", node, nil)
-	if _, err := cluster.ParseMaintain(was.Value); err != nil && states[node].Maintain == "" {
-		say.Line("the key maintain/%s is taken away; it was no maintenance, and no node obeyed it", node)
-		return nil
-	}
-	end := time.After(UrgentWait)
-	for {
-		states, _ := nodes.Now()
-		state, there := states[node]
-		switch {
-		case !there:
-			say.Line("%s is not there: its maintenance is over once it is back", node)
-			return nil
-		case state.Maintain == "":
-			say.Line("%s is back in service", node)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.New("interrupted: its maintenance has ended in etcd")
-		case <-end:
-			return fmt.Errorf("%s has not answered within %s: it is back in service once it can reach etcd", node, UrgentWait)
-		case <-nodes.Changed():
-		}
-	}
 }

@@ -3,8 +3,10 @@
 package fleet
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"culvert/internal/cluster"
 )
@@ -49,5 +51,43 @@ func TestMaintain(t *testing.T) {
 	}
 	if err := b.ResumeNode(t.Context(), "f2", b.say); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestResume has nodes announce again a moment after their maintenance, or not at all. A node is back in service only once it announces what it
+// announced before, also if it was asked twice to withdraw.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.announceWait = 200 * time.Millisecond
+	b.add("lb1", "lb2")
+	vips := []string{"2001:db8:80::80", "203.0.113.80"}
+	for _, name := range []string{"lb1", "lb2"} {
+		b.with(name, func(n *fakeNode) { n.maintained, n.Announced = cluster.MaintainSafe, vips })
+	}
+	maintained := func(name string) {
+		t.Helper()
+		for range 2 {
+			if err := b.Maintain(t.Context(), name, "", false, b.say); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.out.Reset()
+	}
+	maintained("lb1")
+	b.announceWait = time.Minute
+	if err := b.ResumeNode(t.Context(), "lb1", b.say); err != nil || !strings.Contains(b.out.String(), "lb1 is back in service, and announces 2001:db8:80::80 203.0.113.80") {
+		t.Errorf("error %v, said %s", err, b.out)
+	}
+	states, err := b.States(t.Context())
+	if err != nil || !slices.Equal(states["lb1"].Announced, vips) {
+		t.Errorf("it is said to be back, and announces %v, error %v", states["lb1"].Announced, err)
+	}
+	maintained("lb2")
+	b.announceWait = 200 * time.Millisecond
+	b.with("lb2", func(n *fakeNode) { n.late = true })
+	err = b.ResumeNode(t.Context(), "lb2", b.say)
+	if err == nil || !strings.Contains(err.Error(), "does not announce 2001:db8:80::80, 203.0.113.80") || strings.Contains(b.out.String(), "back in service") {
+		t.Errorf("error %v, said %s", err, b.out)
 	}
 }

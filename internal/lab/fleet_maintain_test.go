@@ -68,7 +68,15 @@ func (f *fleetWalk) maintain() {
 // resume has a node announce again.
 func (f *fleetWalk) resume(node string) {
 	f.t.Helper()
-	if out, err := f.l.RunFleet(f.t.Context(), "resume", node); err != nil && !strings.Contains(string(out), "has not answered within") {
+	out, err := f.l.RunFleet(f.t.Context(), "resume", node)
+	switch text := string(out); {
+	case err == nil && !strings.Contains(text, node+" is back in service, and announces "):
+		f.t.Errorf("resume says %s", text)
+	case err == nil:
+		if n := f.node(node); len(n.Announced) != 2 {
+			f.t.Errorf("resume says %s, and the node announces %v", text, n.Announced)
+		}
+	case !strings.Contains(text, "has not answered within") && !strings.Contains(text, "it does not announce"): // a busy host
 		f.t.Fatalf("%v: %s", err, out)
 	}
 	f.allAnnounce()

@@ -49,7 +49,10 @@ func newResumeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume NODE",
 		Short: "end a node's maintenance: it announces again what it had withdrawn",
-		Args:  cli.UsageArgs(cobra.ExactArgs(1)),
+		Long: `End a node's maintenance, and wait for 10 s at most until it announces again what it
+announced before. Otherwise the command says what is missing, and has exit status 1;
+the maintenance is over all the same.`,
+		Args: cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.do(cmd, func(ctx context.Context, f *fleet.Fleet) error { return f.ResumeNode(ctx, args[0], teller(cmd)) })
 		},
