@@ -29,7 +29,7 @@ type Apply struct {
 	Changes []Change
 	Steps
 	Comment string
-	// Force goes on although a role or node of a scope is not there.
+	// Force goes on although a role or node of a scope is not there, and takes documents away.
 	Force bool
 }
 
@@ -66,6 +66,9 @@ func (f *Fleet) Apply(ctx context.Context, a Apply, say Teller) (err error) {
 	if _, err := change(asWritten, a.Changes, nil); err != nil {
 		return err
 	}
+	if err := takesAway(docs, asWritten, a.Changes, states); err != nil && !a.Force {
+		return err
+	}
 	if err := f.checkAll(asWritten, a.Changes, states, say); err != nil {
 		return err
 	}
@@ -99,9 +102,10 @@ func (f *Fleet) Apply(ctx context.Context, a Apply, say Teller) (err error) {
 	if err != nil {
 		return err
 	}
-	say.Line("revision %d: %s", r.Number, strings.Join(changed, ", "))
+	did := fmt.Sprintf("revision %d: %s", r.Number, changedText(changed, docs))
+	say.Line("%s", did)
 	err = l.start(ctx, current.Revision, r.Number, changed, states, a.Steps, say)
-	f.audit(ctx, "apply", fmt.Sprintf("revision %d: %s", r.Number, strings.Join(changed, ", ")), err)
+	f.audit(ctx, "apply", did, err)
 	if err != nil {
 		return err
 	}
@@ -140,17 +144,56 @@ func change(docs Documents, changes []Change, texts Documents) (scopes []string,
 		if texts != nil {
 			written = texts[scope]
 		}
-		if docs[scope] == written {
+		empty := strings.TrimSpace(c.Text) == ""
+		if was, ok := docs[scope]; ok && was == written || !ok && empty {
 			continue
 		}
 		docs[scope] = written
-		if strings.TrimSpace(c.Text) == "" {
+		if empty {
 			delete(docs, scope)
 		}
 		scopes = append(scopes, scope)
 	}
 	slices.SortFunc(scopes, compareScopes)
 	return scopes, nil
+}
+
+// takesAway refuses to take documents away, unless that is meant: a file may be empty by mistake, and a tier without its document may be in good
+// health, since it does nothing.
+func takesAway(was, is Documents, changes []Change, states States) error {
+	var empty, gone []string
+	nodes := make(map[string]bool)
+	for _, c := range changes {
+		scope := c.Scope.String()
+		_, had := was[scope]
+		if _, has := is[scope]; !had || has {
+			continue
+		}
+		empty, gone = append(empty, c.File), append(gone, scope)
+		for _, name := range states.In(c.Scope) {
+			nodes[name] = true
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	isEmpty := "is empty"
+	if len(empty) > 1 {
+		isEmpty = "are empty"
+	}
+	return fmt.Errorf("%s %s, which takes %s away from %s: nothing was written; --force does it", strings.Join(empty, " and "), isEmpty,
+		strings.Join(gone, " and "), orNone(slices.Sorted(maps.Keys(nodes)), "no node that is there"))
+}
+
+// changedText names the scopes of a revision's new documents, and those whose documents it takes away.
+func changedText(changed []string, docs Documents) string {
+	texts := slices.Clone(changed)
+	for n, scope := range texts {
+		if _, ok := docs[scope]; !ok {
+			texts[n] = "takes " + scope + " away"
+		}
+	}
+	return strings.Join(texts, ", ")
 }
 
 // nobody refuses what is for roles and nodes that no node has that is there, unless that is meant. instead says what --force does.

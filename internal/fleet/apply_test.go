@@ -282,3 +282,40 @@ prefix = "/culvert/test/backends/web/"
 		t.Errorf("with the authority of another etcd: %v\n%s", err, b.out)
 	}
 }
+
+// TestApplyEmpty wants an empty file to take a document away only with --force, which is said, also in the audit. Without a document it is no change.
+func TestApplyEmpty(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a:edge", "b:edge", "c")
+	for _, c := range []Change{doc("one"), role("edge", "two")} {
+		if err := b.apply(c); err != nil {
+			t.Fatalf("%v\n%s", err, b.out)
+		}
+	}
+	gone := role("edge", "")
+	gone.Text = " \n"
+	err := b.apply(gone)
+	if err == nil || err.Error() != "edge.toml is empty, which takes role/edge away from a, b: nothing was written; --force does it" || b.current().Revision != 2 {
+		t.Errorf("error %v, current %+v", err, b.current())
+	}
+	force := func(changes ...Change) {
+		t.Helper()
+		b.out.Reset()
+		if err := b.Apply(t.Context(), Apply{Changes: changes, Steps: quick(), Force: true}, b.say); err != nil {
+			t.Errorf("%v\n%s", err, b.out)
+		}
+	}
+	force(gone, doc("three"))
+	const did = "revision 3: all, takes role/edge away"
+	h, err := b.History(t.Context(), true)
+	if err != nil || len(h.Audit) != 3 || h.Audit[2].On != did || !strings.Contains(b.out.String(), did+"\n") {
+		t.Errorf("error %v, audit %+v, said %s", err, h, b.out)
+	}
+	if docs, err := b.Documents(t.Context(), 3); err != nil || len(docs) != 1 || docs["all"] != doc("three").Text {
+		t.Errorf("documents %v, error %v", docs, err)
+	}
+	if err := b.apply(gone); err != nil || b.current().Revision != 3 || !strings.Contains(b.out.String(), "nothing differs") {
+		t.Errorf("once more: error %v, current %+v, said %s", err, b.current(), b.out)
+	}
+}

@@ -77,7 +77,7 @@ func TestDocumentByHand(t *testing.T) {
 	b.byHand("config/0000000000000004/role/edge", "no TOML") // an empty file takes it away, also if nobody knows what it was
 	gone := role("edge", "")
 	gone.Text = ""
-	if err := b.apply(gone); err != nil || b.current().Revision != 5 {
+	if err := b.Apply(t.Context(), Apply{Changes: []Change{gone}, Steps: quick(), Force: true}, b.say); err != nil || b.current().Revision != 5 {
 		t.Errorf("apply: %v, current %+v\n%s", err, b.current(), b.out)
 	}
 	b.byHand("config/0000000000000005/role/lb", "x = 1")

@@ -32,7 +32,7 @@ func newApplyCmd() *cobra.Command {
 node runs is its own file with the documents of all nodes, of its roles and its own,
 in this order; each adds to those before. Several documents change together as
 SCOPE=FILE, where SCOPE is all, role/NAME or node/NAME. An empty file takes a
-document away. Files that [[filter.set]] names go along.
+document away, with --force. Files that [[filter.set]] names go along.
 
 First everything is checked that depends on no host, for each set of documents that
 nodes merge; then nodes check it themselves. Only then a new revision is written. It
@@ -69,7 +69,7 @@ fleet rollback' goes back. One of them runs at a time.`,
 	scope.flags(cmd)
 	steps.flags(cmd)
 	cmd.Flags().StringVarP(&apply.Comment, "message", "m", "", "a `COMMENT` for the history")
-	cmd.Flags().BoolVar(&apply.Force, "force", false, "write documents for roles and nodes that are not there, too")
+	cmd.Flags().BoolVar(&apply.Force, "force", false, "write documents for roles and nodes that are not there, too, and take away those whose files are empty")
 	cmd.Flags().BoolVar(&resume, "resume", false, "go on with a rollout that has stopped half-way")
 	c.flags(cmd)
 	return cmd
