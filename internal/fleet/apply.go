@@ -122,10 +122,15 @@ func (f *Fleet) idle(ctx context.Context, say Teller) (cluster.Current, error) {
 		return current, err
 	}
 	if r := current.Rollout; r != nil {
-		return current, fmt.Errorf("a rollout of revision %d by %s has stopped at step %d of %d: 'culvert fleet apply --resume' goes on, "+
-			"'culvert fleet rollback' goes back", r.To, r.By, r.Step, len(r.Plan))
+		return current, errors.New(stoppedText(r))
 	}
 	return current, nil
+}
+
+// stoppedText says of a rollout that nobody goes on with it, and what may be done about that.
+func stoppedText(r *cluster.Rollout) string {
+	return fmt.Sprintf("a rollout of revision %d by %s has stopped at step %d of %d: 'culvert fleet apply --resume' goes on, "+
+		"'culvert fleet rollback' goes back", r.To, r.By, r.Step, len(r.Plan))
 }
 
 // change puts new documents in the place of those of their scopes, and returns the scopes that differ then. An empty document takes the one that

@@ -204,6 +204,16 @@ func TestInterrupted(t *testing.T) {
 		if !errors.As(err, &locked) || locked.Holder.By != "me@here" {
 			t.Errorf("a second one: %v", err)
 		}
+		const going, stopped = "by me@here is at step 1 of 2", "by me@here has stopped at step 1 of 2: 'culvert fleet apply --resume' goes on, 'culvert fleet rollback' goes back"
+		status := func(want string) {
+			t.Helper()
+			s, err := b.Status(t.Context())
+			if text := strings.Join(s.Lines(), "\n"); err != nil || !strings.Contains(text, want) {
+				t.Errorf("error %v, status without %q:\n%s", err, want, text)
+			}
+		}
+		status(going)
+		defer status(stopped)
 		cancel()
 		if err := <-done; err == nil || !strings.Contains(err.Error(), "stays at step 1 of 2") {
 			t.Errorf("error %v", err)

@@ -125,6 +125,23 @@ func (f *Fleet) addDamagedLock(ctx context.Context, to *[]string) error {
 	})
 }
 
+// rolloutStopped tells whether a rollout is under way that nobody goes on with, since nobody holds the lock. Both are read at one moment: a rollout
+// that ends gives back the lock.
+func (f *Fleet) rolloutStopped(ctx context.Context) (stopped bool, err error) {
+	err = f.callAgain(ctx, "reading "+f.keys.Lock(), func(ctx context.Context) error {
+		r, err := f.etcd.Txn(ctx).Then(clientv3.OpGet(f.keys.Lock()), clientv3.OpGet(f.keys.Current())).Commit()
+		if err != nil {
+			return err
+		}
+		var held *LockedError
+		lock, current := r.Responses[0].GetResponseRange().Kvs, r.Responses[1].GetResponseRange().Kvs
+		var c cluster.Current
+		stopped = (len(lock) == 0 || !errors.As(f.locked(lock), &held)) && len(current) > 0 && decode(current[0].Value, &c) == nil && c.Rollout != nil
+		return nil
+	})
+	return stopped, err
+}
+
 // Close gives the lock back.
 func (l *lock) Close() { _ = l.session.Close() }
 

@@ -28,6 +28,8 @@ type Status struct {
 	twins map[string]cluster.Twin // other processes of nodes' names
 	// lost tells that what nodes are to run is not known, since the key current is damaged.
 	lost bool
+	// stopped tells that the operator of the rollout has died: nobody holds the lock.
+	stopped bool
 }
 
 // Status looks at all nodes.
@@ -47,6 +49,11 @@ func (f *Fleet) status(ctx context.Context, states States) (*Status, error) {
 		s.lost, s.Differs = true, append(s.Differs, damagedCurrent)
 	} else if err != nil {
 		return nil, err
+	}
+	if s.Current.Rollout != nil {
+		if s.stopped, err = f.rolloutStopped(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := f.addDamaged(ctx, s); err != nil {
 		return nil, err
@@ -120,7 +127,11 @@ func (f *Fleet) owning(ctx context.Context, c cluster.Current) (map[string]bool,
 func (s *Status) differs() (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if r := s.Current.Rollout; r != nil {
-		add("a rollout of revision %d by %s is at step %d of %d", r.To, r.By, r.Step, len(r.Plan))
+		if s.stopped {
+			add("%s", stoppedText(r))
+		} else {
+			add("a rollout of revision %d by %s is at step %d of %d", r.To, r.By, r.Step, len(r.Plan))
+		}
 	}
 	if len(s.Away) > 0 {
 		add("not there: %s", some(s.Away))
