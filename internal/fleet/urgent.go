@@ -136,7 +136,7 @@ func (f *Fleet) Urgent(ctx context.Context, q edit.Request, scope cluster.Scope,
 	r := f.reach(ctx, nodes, u.ID, scope, begun, func(s cluster.State) (done bool, failed string) {
 		return slices.Contains(s.Urgent, u.ID) || slices.Contains(s.UrgentOver, u.ID), s.UrgentFailed[u.ID]
 	})
-	f.audit(ctx, "urgent", fmt.Sprintf("%s, %s: %s", u.ID, scope, commandLine(u)), r.Err())
+	f.audit(ctx, "urgent", fmt.Sprintf("%s, %s: %s", u.ID, scope, commandLine(u)+forText(u.For)), r.Err())
 	return r, nil
 }
 
@@ -364,6 +364,20 @@ func commandLine(u cluster.Urgent) string {
 	return line
 }
 
+// forText returns the flag of a change for a time, with a blank in front, and "" for one without an end.
+func forText(lasts time.Duration) string {
+	if lasts <= 0 {
+		return ""
+	}
+	text := lasts.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return " --for " + text
+}
+
 // UrgentVerbs returns the words of the verbs that print a Reach.
 func UrgentVerbs() []string {
 	all := []string{"fleet drain", "fleet undrain", "fleet undo"}
@@ -415,7 +429,7 @@ func (f *Fleet) Undo(ctx context.Context, id string) (*Reach, error) {
 		return !slices.Contains(s.Urgent, id), ""
 	})
 	r.Undone, r.none = true, !isUrgent(id, u)
-	f.audit(ctx, "undo", id+": "+commandLine(u), nil)
+	f.audit(ctx, "undo", id+": "+commandLine(u)+forText(u.For), nil)
 	return r, nil
 }
 

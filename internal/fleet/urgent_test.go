@@ -340,3 +340,30 @@ func TestOwnDocument(t *testing.T) {
 		t.Errorf("a document of its own is told, error %v", err)
 	}
 }
+
+// TestUrgentAudit wants the audit to say for how long a change was made, also of one that is taken back.
+func TestUrgentAudit(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.add("a")
+	for lasts, want := range map[time.Duration]string{
+		0: "", 30 * time.Second: " --for 30s", 10 * time.Minute: " --for 10m", time.Hour: " --for 1h", 90 * time.Second: " --for 1m30s", time.Hour + 30*time.Second: " --for 1h0m30s",
+	} {
+		r, err := b.Urgent(t.Context(), rule("one"), everywhere, lasts, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Undo(t.Context(), r.ID); err != nil {
+			t.Fatal(err)
+		}
+		h, err := b.History(t.Context(), true)
+		if err != nil || len(h.Audit) < 2 {
+			t.Fatalf("error %v, audit %+v", err, h)
+		}
+		for _, a := range h.Audit[len(h.Audit)-2:] {
+			if line, _, _ := strings.Cut(a.On, " --for"); a.On != line+want || !strings.Contains(line, "filter add") {
+				t.Errorf("for %s: %s %s, want the end %q", lasts, a.Did, a.On, want)
+			}
+		}
+	}
+}
