@@ -18,6 +18,7 @@ import (
 	"culvert/internal/config"
 	"culvert/internal/config/inforce"
 	"culvert/internal/datapath"
+	"culvert/internal/filter/filterplane"
 	"culvert/internal/lb/lbview"
 )
 
@@ -190,6 +191,9 @@ func (p *clusterPlane) State(s *cluster.State) {
 		bad("the counters cannot be read: %v", err)
 	}
 	s.Interfaces = p.interfaces(ports)
+	if err := addFilter(s, inst); err != nil {
+		s.Problems = append(s.Problems, fmt.Sprintf("the filter cannot be read: %v", err))
+	}
 	r, err := lbview.ReportOf(inst)
 	if err != nil {
 		bad("the load balancer cannot be read: %v", err)
@@ -197,6 +201,18 @@ func (p *clusterPlane) State(s *cluster.State) {
 	if r != nil {
 		addBalancer(s, r, bad)
 	}
+}
+
+// addFilter adds the filter to the stages of a node whose configuration has none, while urgent changes or verbs have given it one.
+func addFilter(s *cluster.State, inst *datapath.Instance) error {
+	if _, ok := s.Stages[filterplane.Stage]; ok {
+		return nil
+	}
+	f, err := filterplane.Read(inst)
+	if err == nil && len(f.Rules)+len(f.Services) > 0 {
+		s.Stages[filterplane.Stage] = datapath.StageReady
+	}
+	return err
 }
 
 // addBalancer adds VIPs and backends to a state.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"culvert/internal/cluster"
+	"culvert/internal/cluster/agent"
 	"culvert/internal/lb/lbplane"
 	"culvert/internal/lb/lbview"
 	"culvert/internal/lb/sourcestate"
@@ -32,6 +33,34 @@ func TestStateOfNode(t *testing.T) {
 	b.bring(filter)
 	if s := report(); len(s.Stages) != 1 || s.Stages["filter"] == "" || s.Seed != "" {
 		t.Errorf("with the filter alone: %+v", s)
+	}
+}
+
+// TestStateOfUrgentFilter reports the filter of a node whose configuration has none, while an urgent rule is in force there.
+func TestStateOfUrgentFilter(t *testing.T) {
+	b := newUrgentBed(t)
+	top, _, _ := strings.Cut(urgentFile, "[[filter.set]]")
+	_, balancer, _ := strings.Cut(urgentFile, "[lb]")
+	b.bring(top + "[lb]" + balancer)
+	stages := func() []string {
+		var s cluster.State
+		p := &process{cluster: b.member, states: new(stageStates)}
+		p.states.succeed(b.up, nil)
+		p.now.Store(b.up)
+		(&clusterPlane{process: p}).State(&s)
+		return slices.Sorted(maps.Keys(s.Stages))
+	}
+	for _, step := range []struct {
+		what    string
+		changes []agent.Held
+		want    []string
+	}{{"before", nil, []string{"lb"}}, {"with a rule", []agent.Held{each[0].held}, []string{"filter", "lb"}}, {"after it", nil, []string{"lb"}}} {
+		if failed := b.keeper.Bring(t.Context(), b.up.inst, step.changes); len(failed) > 0 {
+			t.Fatalf("%s: %v", step.what, failed)
+		}
+		if got := stages(); !slices.Equal(got, step.want) {
+			t.Errorf("%s: stages %v, want %v", step.what, got, step.want)
+		}
 	}
 }
 
