@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/filter/cbpf"
 )
@@ -107,7 +108,9 @@ func lookupMaps(lookups []*lookup, steps []ruleStep) map[string]*ebpf.MapSpec {
 		name := lookupMap(l.words())
 		m := all[name]
 		if m == nil {
-			m = &ebpf.MapSpec{Name: name, Type: ebpf.Hash, KeySize: uint32(4 * l.words()), ValueSize: lookupValue}
+			// The seed of the hash is no secret: keys come from rules alone, and a packet can only look. With the same one each time, a
+			// rule costs the same after each change.
+			m = &ebpf.MapSpec{Name: name, Type: ebpf.Hash, KeySize: uint32(4 * l.words()), ValueSize: lookupValue, Flags: unix.BPF_F_ZERO_SEED}
 			all[name] = m
 		}
 		for _, values := range l.keys() {
