@@ -34,7 +34,7 @@ static __always_inline bool route_icmp_error(const struct packet *pkt, const voi
 
 /*
  * Whether bpf_fib_lookup gets everything that the kernel selects a path by. The multipath hash and policy rules may use
- * ports. route_flow_ports gives the lookup the ports directly behind the IP header of TCP and UDP that is not
+ * ports. route_ports gives the lookup the ports directly behind the IP header of TCP and UDP that is not
  * fragmented. The kernel's dissector (__skb_flow_dissect) also finds the ports of other transports, and those behind
  * IPv6 extension headers.
  */
@@ -63,20 +63,32 @@ static __always_inline bool route_flow(const struct packet *pkt, const struct ro
 	return pkt->ip == 4 ? !st->hash4 && !st->rules4 : !st->hash6 && !st->rules6;
 }
 
-static __always_inline void route_flow_ports(const struct packet *pkt, struct bpf_fib_lookup *fib)
+/*
+ * The ports by which the kernel may select a path, as they stand in a packet with the IP header at ip and ip_len bytes; 0 for
+ * none. The source port is in the lower half.
+ */
+static __always_inline __u32 route_l4_ports(const void *ip, const void *data_end, __u32 ip_len,
+					    __u8 proto, bool fragment, bool v6)
 {
-	const __u32 l3_len = pkt->ip == 4 ? 20 : 40;
-	const void *l4 = pkt->data + pkt->l3 + l3_len;
+	const __u32 l3_len = v6 ? 40 : 20;
+	const void *l4 = ip + l3_len;
 
 	/* Bytes behind the end of the packet do not belong to it. */
-	if (pkt->ip_len < l3_len + 4)
-		return;
-	if (pkt->fragment || (pkt->proto != IPPROTO_TCP && pkt->proto != IPPROTO_UDP))
-		return;
-	if (l4 + 4 > pkt->data_end)
-		return;
-	fib->sport = LOAD16(l4);
-	fib->dport = dport(pkt, l4);
+	if (ip_len < l3_len + 4)
+		return 0;
+	if (fragment || (proto != IPPROTO_TCP && proto != IPPROTO_UDP))
+		return 0;
+	return l4 + 4 > data_end ? 0 : LOAD32(l4);
+}
+
+/* The same for a packet that may have got another destination, which only one with ports can (can_rewrite). */
+static __always_inline __u32 route_ports(const struct packet *pkt)
+{
+	const struct rewrite *to = rewritten(pkt);
+	__u32 ports = route_l4_ports(pkt->data + pkt->l3, pkt->data_end, pkt->ip_len, pkt->proto,
+				     pkt->fragment, pkt->ip != 4);
+
+	return to ? (ports & 0xffff) | (__u32)to->port << 16 : ports;
 }
 
 /*
@@ -87,6 +99,7 @@ static __always_inline int route_ask(struct xdp_md *ctx, const struct packet *pk
 				     bool back, struct bpf_fib_lookup *fib)
 {
 	const void *ip = pkt->data + pkt->l3;
+	__u32 ports;
 
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = dev;
@@ -112,8 +125,11 @@ static __always_inline int route_ask(struct xdp_md *ctx, const struct packet *pk
 		copy(fib->ipv6_src, ip + 8, 16);
 		daddr6(pkt, ip, fib->ipv6_dst);
 	}
-	if (!back)
-		route_flow_ports(pkt, fib);
+	if (!back) {
+		ports = route_ports(pkt);
+		fib->sport = ports;
+		fib->dport = ports >> 16;
+	}
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
@@ -158,8 +174,11 @@ static __always_inline __u32 *route_neighbor6(__u32 dev, const void *addr)
 	return bpf_map_lookup_elem(&route_neighbors, &key);
 }
 
-/* Marks the neighbor that the lookup has found as used, so that its entry is kept alive. */
-static __always_inline void route_mark(const struct bpf_fib_lookup *fib, __u32 used)
+/*
+ * Marks the neighbor that the lookup has found as used, so that its entry is kept alive. Returns the number of its next hop, 0
+ * if it has none.
+ */
+static __always_inline __u32 route_mark(const struct bpf_fib_lookup *fib, __u32 used)
 {
 	struct route_hop *hop;
 	__u32 *number;
@@ -169,13 +188,17 @@ static __always_inline void route_mark(const struct bpf_fib_lookup *fib, __u32 u
 	else
 		number = route_neighbor6(fib->ifindex, fib->ipv6_dst);
 	if (!number)
-		return;
+		return 0;
 	hop = bpf_map_lookup_elem(&route_hops, number);
 	if (hop && hop->used != used)
 		*(volatile __u32 *)&hop->used = used;
+	return *number;
 }
 
-/* Takes the next hop from a lookup. The lookup has compared the MTU. */
+/*
+ * Takes the next hop from a lookup, which has compared the MTU. Returns a reason, or 0 or less: the number of the neighbor's next
+ * hop with its sign changed, 0 for none.
+ */
 static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struct route_hop *hop)
 {
 	struct route_way *way;
@@ -185,7 +208,6 @@ static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struc
 	way = bpf_map_lookup_elem(&route_ways, &dev);
 	if (!way || !way->xmit)
 		return PASS_ROUTE_EGRESS;
-	route_mark(fib, hop->used);
 	hop->hop.port = way->port;
 	hop->hop.vlan = way->vlan;
 	hop->hop.linear_only = way->linear_only;
@@ -193,7 +215,7 @@ static __always_inline int route_fib_hop(const struct bpf_fib_lookup *fib, struc
 	/* in steps of 2 bytes, because the verifier refuses unaligned accesses to the stack */
 	__builtin_memcpy(hop->hop.dmac, fib->dmac, 6);
 	__builtin_memcpy(hop->hop.smac, fib->smac, 6);
-	return REASON_NONE;
+	return -(int)route_mark(fib, hop->used);
 }
 
 #endif

@@ -36,7 +36,8 @@ struct route_hop {
 	__u32 used; /* when it was last used: coarse clock, ns >> ROUTE_USED_SHIFT. Writer: the programs. */
 	__u32 dev; /* index of the device of the route; the VLAN device if there is one */
 	__u8 action; /* enum route_action */
-	__u8 pad[3];
+	__u8 remember; /* with ROUTE_ASK: the kernel's answer depends on the flow alone, see choice.h */
+	__u8 pad[2];
 	struct next_hop hop;
 };
 

@@ -2,6 +2,7 @@
 #ifndef CULVERT_ROUTE_STAGE_H
 #define CULVERT_ROUTE_STAGE_H
 
+#include "choice.h"
 #include "fib.h"
 #include "send.h"
 #include "source.h"
@@ -57,9 +58,16 @@ static __always_inline int route_check6_dst(__u64 high)
 	return high ? REASON_NONE : PUNT_ROUTE_MARTIAN; /* loopback, mapped IPv4 addresses */
 }
 
-/* Returns the reason for a source that is never forwarded. Packets with such a source may be to this host. */
-static __always_inline int route_check6_src(__u64 high)
+/* Returns the reason for a source of IPv6 that is never forwarded. Packets with such a source may be to this host. */
+static __always_inline int route_source6(const struct packet *pkt)
 {
+	const void *ip = pkt->data + pkt->l3;
+	__u64 high;
+
+	barrier_var(ip); /* to keep the address meanwhile would take stack */
+	if (ip + 40 > pkt->data_end)
+		return PUNT_ROUTE_MALFORMED;
+	high = bpf_be64_to_cpu(LOAD64(ip + 8));
 	if (high >> 54 == 0xfe80 >> 6 || high >> 56 == 0xff || !high)
 		return PUNT_ROUTE_MARTIAN;
 	return REASON_NONE;
@@ -91,19 +99,23 @@ static __always_inline int route_hop_reason(__u8 action)
 }
 
 /* Copies a next hop, and marks it as used. One that user space is writing is left to the kernel's lookup. */
-static __always_inline void route_read_hop(__u32 number, struct route_hop *to, __u32 used)
+static __noinline void route_read_hop(__u32 number, struct route_hop *to, __u32 used)
 {
 	struct route_hop *hop = bpf_map_lookup_elem(&route_hops, &number);
 	__u32 seq;
 
 	if (!hop) {
 		to->action = ROUTE_ASK;
+		to->remember = 0;
 		return;
 	}
 	seq = seq_begin(&hop->seq);
 	*to = *hop;
-	if (!seq_same(&hop->seq, seq))
+	if (!seq_same(&hop->seq, seq)) {
 		to->action = ROUTE_ASK;
+		to->remember = 0;
+	}
+	to->seq = seq;
 	if (to->action == ROUTE_FORWARD && to->used != used)
 		*(volatile __u32 *)&hop->used = used;
 	to->used = used;
@@ -136,7 +148,7 @@ static __noinline void route_connected(const struct packet *pkt, struct route_ho
 		to->action = ROUTE_ASK;
 }
 
-/* Takes the next hop from the kernel's lookup. to has the next hop that the mirror has found. */
+/* Takes the next hop from the kernel's lookup. to has the next hop that the mirror has found. Returns what route_fib_hop does. */
 static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *pkt,
 				      const struct route_state *st, __u32 dev, struct route_hop *to)
 {
@@ -165,7 +177,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	__u64 now = coarse_recent();
 	__u64 until = *(volatile const __u64 *)(v4 ? &st->until4 : &st->until6);
 	bool current = route_mirror && (route_trusting || now < until);
-	__u64 src_high = 0;
+	__u64 found = ROUTE_UNSETTLED;
 	__u32 number = 0;
 	int reason;
 	__u8 ttl;
@@ -185,7 +197,6 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 			return PUNT_ROUTE_MALFORMED;
 		high = bpf_be64_to_cpu(daddr6_half(pkt, ip, 0));
 		low = bpf_be64_to_cpu(daddr6_half(pkt, ip, 8));
-		src_high = bpf_be64_to_cpu(LOAD64(ip + 8));
 		reason = route_check6_dst(high);
 		if (!reason && route_mirror)
 			number = lpm_find6(high, low);
@@ -201,7 +212,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	if (v4)
 		reason = route_source4(ctx, pkt, in, st, current);
 	else
-		reason = route_check6_src(src_high);
+		reason = route_source6(pkt);
 	*asked = !current || hop->action == ROUTE_ASK || hop->action == ROUTE_CONNECTED;
 	/*
 	 * The packet may be to this host, and its source may send to this host. Only a valid mirror tells which packets
@@ -209,10 +220,24 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	 */
 	if (reason)
 		return *asked ? PASS_ROUTE_KERNEL : reason;
+	if (*asked && current && hop->remember && route_flow(pkt, st)) {
+		found = route_recall(pkt, st, number, hop->seq);
+		if ((__u32)found) {
+			route_read_hop(found, hop, hop->used);
+			*asked = hop->action != ROUTE_FORWARD || pkt->ip_len > hop->hop.mtu;
+			found = ROUTE_UNSETTLED;
+		}
+		found |= number;
+	}
 	if (*asked)
 		reason = route_by_kernel(ctx, pkt, st, in->index, hop);
 	else
 		reason = route_hop_reason(hop->action);
+	if (reason < 0) {
+		if (!(found & ROUTE_UNSETTLED))
+			route_remember(pkt, st, found, hop->seq, -reason);
+		reason = REASON_NONE;
+	}
 	if (reason)
 		return reason;
 	if (ttl <= 1)

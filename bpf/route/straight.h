@@ -5,13 +5,14 @@
 #include "core/clock.h"
 #include "core/straight.h"
 
+#include "choice.h"
 #include "send.h"
 #include "source.h"
 
 /*
- * The straight way of most packets: without a tag in and out, by a route and a neighbor that the mirror has, from a host that the
- * kernel need not look up. It repeats route_find and route_send for these packets alone. Whatever it does not expect it leaves to
- * them, and has written nothing by then.
+ * The straight way of most packets: without a tag in and out, from a host that the kernel need not look up, by a route and a
+ * neighbor that the mirror has, or that the kernel has chosen before for the flow. It repeats route_find and route_send for these
+ * packets alone. Whatever it does not expect it leaves to them, and has written nothing by then.
  */
 
 /* Whether the address is an ordinary one of a host: not of 0/8, 127/8, or multicast and above. */
@@ -49,6 +50,27 @@ static __always_inline __u32 straight_find(const void *ip, const struct route_de
 }
 
 /*
+ * The next hop that the kernel has chosen before for a packet of TCP or UDP, 0 if it has to be asked. number is what the mirror has
+ * for the destination, and seq is its counter.
+ */
+static __always_inline __u32 straight_choice(const void *ip, const void *data_end, __u32 ip_len,
+					     const struct route_state *st, __u32 number, __u32 seq,
+					     const bool v6)
+{
+	__u8 proto = LOAD8(ip + (v6 ? 6 : 9));
+	bool fragment = !v6 && LOAD16(ip + 6) & bpf_htons(0x3fff);
+	__u32 mtu = v6 ? st->mtu6 : st->mtu4;
+	struct route_flow f;
+
+	if ((proto != IPPROTO_TCP && proto != IPPROTO_UDP) || (mtu && ip_len > mtu))
+		return 0;
+	if (!route_flow_from(ip, route_l4_ports(ip, data_end, ip_len, proto, fragment, v6), proto,
+			     st, number, v6, &f))
+		return 0;
+	return route_choice(&f, seq);
+}
+
+/*
  * Forwards an IP packet of ip_len bytes without a tag and without options, and returns the index of the interface that it
  * leaves by. 0: it does not go this way, and is unchanged.
  */
@@ -80,6 +102,15 @@ static __always_inline __u32 route_straight(struct xdp_md *ctx, const struct rou
 	if (!hop)
 		return 0;
 	seq = seq_begin(&hop->seq);
+	if (hop->action != ROUTE_FORWARD) {
+		if (!hop->remember)
+			return 0;
+		number = straight_choice(ip, data_end, ip_len, st, number, seq, v6);
+		hop = bpf_map_lookup_elem(&route_hops, &number);
+		if (!number || !hop)
+			return 0;
+		seq = seq_begin(&hop->seq);
+	}
 	to = hop->hop.port;
 	dev = hop->dev;
 	dmac = LOAD64(hop->hop.dmac);

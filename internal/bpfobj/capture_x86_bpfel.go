@@ -73,11 +73,14 @@ const (
 	CaptureMapPorts                 = "ports"
 	CaptureMapRouteBlocks4          = "route_blocks4"
 	CaptureMapRouteBlocks6          = "route_blocks6"
+	CaptureMapRouteChoices          = "route_choices"
 	CaptureMapRouteHops             = "route_hops"
 	CaptureMapRouteNeighbors        = "route_neighbors"
 	CaptureMapRouteOwn4             = "route_own4"
 	CaptureMapRouteRoot4            = "route_root4"
 	CaptureMapRouteRoot6            = "route_root6"
+	CaptureMapRouteSlots4           = "route_slots4"
+	CaptureMapRouteSlots6           = "route_slots6"
 	CaptureMapRouteStates           = "route_states"
 	CaptureMapRouteVlans            = "route_vlans"
 	CaptureMapRouteWays             = "route_ways"
@@ -125,6 +128,7 @@ const (
 	CaptureVarReasonBlocks          = "reason_blocks"
 	CaptureVarReasonNames           = "reason_names"
 	CaptureVarRouteActions          = "route_actions"
+	CaptureVarRouteChoiceMask       = "route_choice_mask"
 	CaptureVarRouteFixedHops        = "route_fixed_hops"
 	CaptureVarRouteMirror           = "route_mirror"
 	CaptureVarRouteOn               = "route_on"
@@ -234,11 +238,14 @@ type CaptureMapSpecs struct {
 	Ports          *ebpf.MapSpec `ebpf:"ports"`
 	RouteBlocks4   *ebpf.MapSpec `ebpf:"route_blocks4"`
 	RouteBlocks6   *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteChoices   *ebpf.MapSpec `ebpf:"route_choices"`
 	RouteHops      *ebpf.MapSpec `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.MapSpec `ebpf:"route_neighbors"`
 	RouteOwn4      *ebpf.MapSpec `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.MapSpec `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteSlots4    *ebpf.MapSpec `ebpf:"route_slots4"`
+	RouteSlots6    *ebpf.MapSpec `ebpf:"route_slots6"`
 	RouteStates    *ebpf.MapSpec `ebpf:"route_states"`
 	RouteVlans     *ebpf.MapSpec `ebpf:"route_vlans"`
 	RouteWays      *ebpf.MapSpec `ebpf:"route_ways"`
@@ -290,6 +297,7 @@ type CaptureVariableSpecs struct {
 	ReasonBlocks          *ebpf.VariableSpec `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
+	RouteChoiceMask       *ebpf.VariableSpec `ebpf:"route_choice_mask"`
 	RouteFixedHops        *ebpf.VariableSpec `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
 	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
@@ -369,11 +377,14 @@ type CaptureMaps struct {
 	Ports          *ebpf.Map `ebpf:"ports"`
 	RouteBlocks4   *ebpf.Map `ebpf:"route_blocks4"`
 	RouteBlocks6   *ebpf.Map `ebpf:"route_blocks6"`
+	RouteChoices   *ebpf.Map `ebpf:"route_choices"`
 	RouteHops      *ebpf.Map `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.Map `ebpf:"route_neighbors"`
 	RouteOwn4      *ebpf.Map `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.Map `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.Map `ebpf:"route_root6"`
+	RouteSlots4    *ebpf.Map `ebpf:"route_slots4"`
+	RouteSlots6    *ebpf.Map `ebpf:"route_slots6"`
 	RouteStates    *ebpf.Map `ebpf:"route_states"`
 	RouteVlans     *ebpf.Map `ebpf:"route_vlans"`
 	RouteWays      *ebpf.Map `ebpf:"route_ways"`
@@ -425,11 +436,14 @@ func (m *CaptureMaps) Close() error {
 		m.Ports,
 		m.RouteBlocks4,
 		m.RouteBlocks6,
+		m.RouteChoices,
 		m.RouteHops,
 		m.RouteNeighbors,
 		m.RouteOwn4,
 		m.RouteRoot4,
 		m.RouteRoot6,
+		m.RouteSlots4,
+		m.RouteSlots6,
 		m.RouteStates,
 		m.RouteVlans,
 		m.RouteWays,
@@ -482,6 +496,7 @@ type CaptureVariables struct {
 	ReasonBlocks          *ebpf.Variable `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`
+	RouteChoiceMask       *ebpf.Variable `ebpf:"route_choice_mask"`
 	RouteFixedHops        *ebpf.Variable `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
 	RouteOn               *ebpf.Variable `ebpf:"route_on"`

@@ -397,13 +397,14 @@ const (
 )
 
 type PipelineRouteHop struct {
-	_      structs.HostLayout
-	Seq    uint32
-	Used   uint32
-	Dev    uint32
-	Action uint8
-	Pad    [3]uint8
-	Hop    PipelineNextHop
+	_        structs.HostLayout
+	Seq      uint32
+	Used     uint32
+	Dev      uint32
+	Action   uint8
+	Remember uint8
+	Pad      [2]uint8
+	Hop      PipelineNextHop
 }
 
 type PipelineRouteNeighbor struct {
@@ -533,11 +534,14 @@ const (
 	PipelineMapPorts                 = "ports"
 	PipelineMapRouteBlocks4          = "route_blocks4"
 	PipelineMapRouteBlocks6          = "route_blocks6"
+	PipelineMapRouteChoices          = "route_choices"
 	PipelineMapRouteHops             = "route_hops"
 	PipelineMapRouteNeighbors        = "route_neighbors"
 	PipelineMapRouteOwn4             = "route_own4"
 	PipelineMapRouteRoot4            = "route_root4"
 	PipelineMapRouteRoot6            = "route_root6"
+	PipelineMapRouteSlots4           = "route_slots4"
+	PipelineMapRouteSlots6           = "route_slots6"
 	PipelineMapRouteStates           = "route_states"
 	PipelineMapRouteVlans            = "route_vlans"
 	PipelineMapRouteWays             = "route_ways"
@@ -576,6 +580,7 @@ const (
 	PipelineVarReasonBlocks          = "reason_blocks"
 	PipelineVarReasonNames           = "reason_names"
 	PipelineVarRouteActions          = "route_actions"
+	PipelineVarRouteChoiceMask       = "route_choice_mask"
 	PipelineVarRouteFixedHops        = "route_fixed_hops"
 	PipelineVarRouteMirror           = "route_mirror"
 	PipelineVarRouteOn               = "route_on"
@@ -676,11 +681,14 @@ type PipelineMapSpecs struct {
 	Ports          *ebpf.MapSpec `ebpf:"ports"`
 	RouteBlocks4   *ebpf.MapSpec `ebpf:"route_blocks4"`
 	RouteBlocks6   *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteChoices   *ebpf.MapSpec `ebpf:"route_choices"`
 	RouteHops      *ebpf.MapSpec `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.MapSpec `ebpf:"route_neighbors"`
 	RouteOwn4      *ebpf.MapSpec `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.MapSpec `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteSlots4    *ebpf.MapSpec `ebpf:"route_slots4"`
+	RouteSlots6    *ebpf.MapSpec `ebpf:"route_slots6"`
 	RouteStates    *ebpf.MapSpec `ebpf:"route_states"`
 	RouteVlans     *ebpf.MapSpec `ebpf:"route_vlans"`
 	RouteWays      *ebpf.MapSpec `ebpf:"route_ways"`
@@ -723,6 +731,7 @@ type PipelineVariableSpecs struct {
 	ReasonBlocks          *ebpf.VariableSpec `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
+	RouteChoiceMask       *ebpf.VariableSpec `ebpf:"route_choice_mask"`
 	RouteFixedHops        *ebpf.VariableSpec `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
 	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
@@ -793,11 +802,14 @@ type PipelineMaps struct {
 	Ports          *ebpf.Map `ebpf:"ports"`
 	RouteBlocks4   *ebpf.Map `ebpf:"route_blocks4"`
 	RouteBlocks6   *ebpf.Map `ebpf:"route_blocks6"`
+	RouteChoices   *ebpf.Map `ebpf:"route_choices"`
 	RouteHops      *ebpf.Map `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.Map `ebpf:"route_neighbors"`
 	RouteOwn4      *ebpf.Map `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.Map `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.Map `ebpf:"route_root6"`
+	RouteSlots4    *ebpf.Map `ebpf:"route_slots4"`
+	RouteSlots6    *ebpf.Map `ebpf:"route_slots6"`
 	RouteStates    *ebpf.Map `ebpf:"route_states"`
 	RouteVlans     *ebpf.Map `ebpf:"route_vlans"`
 	RouteWays      *ebpf.Map `ebpf:"route_ways"`
@@ -845,11 +857,14 @@ func (m *PipelineMaps) Close() error {
 		m.Ports,
 		m.RouteBlocks4,
 		m.RouteBlocks6,
+		m.RouteChoices,
 		m.RouteHops,
 		m.RouteNeighbors,
 		m.RouteOwn4,
 		m.RouteRoot4,
 		m.RouteRoot6,
+		m.RouteSlots4,
+		m.RouteSlots6,
 		m.RouteStates,
 		m.RouteVlans,
 		m.RouteWays,
@@ -893,6 +908,7 @@ type PipelineVariables struct {
 	ReasonBlocks          *ebpf.Variable `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`
+	RouteChoiceMask       *ebpf.Variable `ebpf:"route_choice_mask"`
 	RouteFixedHops        *ebpf.Variable `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
 	RouteOn               *ebpf.Variable `ebpf:"route_on"`

@@ -82,11 +82,14 @@ const (
 	SFlowMapPorts                 = "ports"
 	SFlowMapRouteBlocks4          = "route_blocks4"
 	SFlowMapRouteBlocks6          = "route_blocks6"
+	SFlowMapRouteChoices          = "route_choices"
 	SFlowMapRouteHops             = "route_hops"
 	SFlowMapRouteNeighbors        = "route_neighbors"
 	SFlowMapRouteOwn4             = "route_own4"
 	SFlowMapRouteRoot4            = "route_root4"
 	SFlowMapRouteRoot6            = "route_root6"
+	SFlowMapRouteSlots4           = "route_slots4"
+	SFlowMapRouteSlots6           = "route_slots6"
 	SFlowMapRouteStates           = "route_states"
 	SFlowMapRouteVlans            = "route_vlans"
 	SFlowMapRouteWays             = "route_ways"
@@ -127,6 +130,7 @@ const (
 	SFlowVarReasonBlocks          = "reason_blocks"
 	SFlowVarReasonNames           = "reason_names"
 	SFlowVarRouteActions          = "route_actions"
+	SFlowVarRouteChoiceMask       = "route_choice_mask"
 	SFlowVarRouteFixedHops        = "route_fixed_hops"
 	SFlowVarRouteMirror           = "route_mirror"
 	SFlowVarRouteOn               = "route_on"
@@ -234,11 +238,14 @@ type SFlowMapSpecs struct {
 	Ports          *ebpf.MapSpec `ebpf:"ports"`
 	RouteBlocks4   *ebpf.MapSpec `ebpf:"route_blocks4"`
 	RouteBlocks6   *ebpf.MapSpec `ebpf:"route_blocks6"`
+	RouteChoices   *ebpf.MapSpec `ebpf:"route_choices"`
 	RouteHops      *ebpf.MapSpec `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.MapSpec `ebpf:"route_neighbors"`
 	RouteOwn4      *ebpf.MapSpec `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.MapSpec `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.MapSpec `ebpf:"route_root6"`
+	RouteSlots4    *ebpf.MapSpec `ebpf:"route_slots4"`
+	RouteSlots6    *ebpf.MapSpec `ebpf:"route_slots6"`
 	RouteStates    *ebpf.MapSpec `ebpf:"route_states"`
 	RouteVlans     *ebpf.MapSpec `ebpf:"route_vlans"`
 	RouteWays      *ebpf.MapSpec `ebpf:"route_ways"`
@@ -283,6 +290,7 @@ type SFlowVariableSpecs struct {
 	ReasonBlocks          *ebpf.VariableSpec `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.VariableSpec `ebpf:"reason_names"`
 	RouteActions          *ebpf.VariableSpec `ebpf:"route_actions"`
+	RouteChoiceMask       *ebpf.VariableSpec `ebpf:"route_choice_mask"`
 	RouteFixedHops        *ebpf.VariableSpec `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
 	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
@@ -360,11 +368,14 @@ type SFlowMaps struct {
 	Ports          *ebpf.Map `ebpf:"ports"`
 	RouteBlocks4   *ebpf.Map `ebpf:"route_blocks4"`
 	RouteBlocks6   *ebpf.Map `ebpf:"route_blocks6"`
+	RouteChoices   *ebpf.Map `ebpf:"route_choices"`
 	RouteHops      *ebpf.Map `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.Map `ebpf:"route_neighbors"`
 	RouteOwn4      *ebpf.Map `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.Map `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.Map `ebpf:"route_root6"`
+	RouteSlots4    *ebpf.Map `ebpf:"route_slots4"`
+	RouteSlots6    *ebpf.Map `ebpf:"route_slots6"`
 	RouteStates    *ebpf.Map `ebpf:"route_states"`
 	RouteVlans     *ebpf.Map `ebpf:"route_vlans"`
 	RouteWays      *ebpf.Map `ebpf:"route_ways"`
@@ -414,11 +425,14 @@ func (m *SFlowMaps) Close() error {
 		m.Ports,
 		m.RouteBlocks4,
 		m.RouteBlocks6,
+		m.RouteChoices,
 		m.RouteHops,
 		m.RouteNeighbors,
 		m.RouteOwn4,
 		m.RouteRoot4,
 		m.RouteRoot6,
+		m.RouteSlots4,
+		m.RouteSlots6,
 		m.RouteStates,
 		m.RouteVlans,
 		m.RouteWays,
@@ -464,6 +478,7 @@ type SFlowVariables struct {
 	ReasonBlocks          *ebpf.Variable `ebpf:"reason_blocks"`
 	ReasonNames           *ebpf.Variable `ebpf:"reason_names"`
 	RouteActions          *ebpf.Variable `ebpf:"route_actions"`
+	RouteChoiceMask       *ebpf.Variable `ebpf:"route_choice_mask"`
 	RouteFixedHops        *ebpf.Variable `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
 	RouteOn               *ebpf.Variable `ebpf:"route_on"`

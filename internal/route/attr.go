@@ -62,6 +62,8 @@ type routeMessage struct {
 	dead bool
 	// multi is true if the route has several next hops of its own.
 	multi bool
+	// hops are these next hops, an RTA_MULTIPATH. They are valid until the next read.
+	hops []byte
 	// cloned is true for an entry that the kernel derived from a route for one destination.
 	cloned bool
 	// identity distinguishes routes that have prefix, table, tos and metric in common. It is the same in every
@@ -149,13 +151,14 @@ func parseRoute(data []byte, m *routeMessage) (ok bool) {
 	// A next hop object can change, so the route's identity has the object's number and not its gateway.
 	if m.nexthop != 0 {
 		id.add(m.nexthop)
-		m.gateway, m.dev, m.multi = netip.Addr{}, 0, false
+		m.gateway, m.dev, m.multi, m.hops = netip.Addr{}, 0, false, nil
 	} else {
 		id.add(uint32(m.dev))
 		if m.gateway.IsValid() {
 			id.address(m.gateway)
 		}
 		id.hops(hops)
+		m.hops = hops
 	}
 	m.identity = uint32(id)
 	return ok

@@ -74,6 +74,9 @@ func (p *fakePlane) SetHop(number uint32, hop routeplane.Hop) error {
 	return nil
 }
 
+func (p *fakePlane) Touch(is6 bool, first, n int) {}
+func (p *fakePlane) Settle()                      {}
+
 func (p *fakePlane) HopUsed(number uint32) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,13 +30,15 @@ type descKey struct {
 	gateway netip.Addr
 	nexthop uint32
 	mtu     uint32
+	// hops are a route's own next hops if it has several, see ownHops.
+	hops string
 }
 
 // fixed returns the fixed number of a next hop that needs none of its own.
 func (k descKey) fixed() (number uint32, ok bool) {
 	switch k.action {
 	case routeplane.Ask:
-		return routeplane.HopAsk, k.nexthop == 0
+		return routeplane.HopAsk, k.nexthop == 0 && k.hops == ""
 	case routeplane.Local:
 		return routeplane.HopLocal, true
 	case routeplane.Unreachable:
@@ -58,6 +60,8 @@ type descriptor struct {
 	// condemned means that the kernel may have removed the routes with this next hop without a notification. The
 	// programs ask until those routes are gone. Routes added since then have another descriptor.
 	condemned bool
+	// unsettled means that the programs must not remember the kernel's choices now. See choice.go.
+	unsettled bool
 	// hop is what the number means, unless it is a fixed one.
 	hop routeplane.Hop
 	// via is the gateway that hop depends on, if any.

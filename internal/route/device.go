@@ -100,6 +100,7 @@ func (f *feed) setDevice(index int, d device) {
 	if known && (before.ready() && !d.ready() || before.flags&^d.flags&unix.IFF_UP != 0) {
 		f.deviceLost(index)
 	}
+	f.unsettleAll(func(one *descriptor) bool { return f.choosesBetween(one, index) })
 	if known && !before.ready() && d.ready() && f.refersTo(index) {
 		// Dead routes may be alive again. The kernel sends no notification of that.
 		f.wantDump()
@@ -131,7 +132,7 @@ func (f *feed) deviceLost(index int) {
 	if !f.refersTo(index) {
 		return
 	}
-	f.condemn(func(one *descriptor) bool { return f.deviceOfDesc(one) == index })
+	f.condemn(func(one *descriptor) bool { return f.deviceOfDesc(one) == index || f.choosesBetween(one, index) })
 	// The rest of a running dump may have been put together before the loss.
 	f.abortDump()
 }

@@ -294,6 +294,7 @@ func (f *feed) sweepStep(step dumpStep) {
 	case unix.RTM_GETNEXTHOP:
 		for id, object := range f.nexthops {
 			if object.dump != serial {
+				f.unsettleAll(func(one *descriptor) bool { return f.hasMember(one, id) })
 				delete(f.nexthops, id)
 				f.condemn(func(one *descriptor) bool { return one.nexthop == id })
 			}
@@ -371,6 +372,9 @@ func (f *feed) handleRoute(m message, notified bool) {
 	} else {
 		if notified {
 			f.touchRoute(rt.prefix)
+			if rt.multi || rt.nexthop != 0 {
+				f.touch(rt.prefix) // the next hops may be the same in another order, which the message does not always tell
+			}
 		}
 		stale := !notified && f.stale(i, rt, rec)
 		rec.desc = f.descs.intern(f.keyOf(rt))
@@ -404,6 +408,12 @@ func (f *feed) stale(i int, rt *routeMessage, rec record) bool {
 		return false
 	}
 	_, dev := f.dump.lost[touchKey{kind: unix.RTM_NEWLINK, number: uint32(rt.dev)}]
+	devicesOf(string(rt.hops), func(index int) bool {
+		if _, lost := f.dump.lost[touchKey{kind: unix.RTM_NEWLINK, number: uint32(index)}]; lost {
+			dev = true
+		}
+		return !dev
+	})
 	_, prefix := f.dump.lost[routeTouch(rt.prefix)]
 	if dev || prefix || f.isTouched(rt.prefix) {
 		return true

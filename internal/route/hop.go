@@ -21,7 +21,9 @@ type nexthopObject struct {
 	dev       int
 	gateway   netip.Addr
 	blackhole bool
-	// unsupported marks groups, tunnels, dead next hops and others that the mirror cannot follow.
+	// group is the NHA_GROUP of a group whose members the kernel chooses from by a hash.
+	group string
+	// unsupported marks other groups, tunnels, dead next hops and others that the mirror cannot follow.
 	unsupported bool
 	// dump is the serial of the dump that last showed the object.
 	dump uint64
@@ -53,7 +55,11 @@ func (f *feed) handleNexthop(m message, notified bool) {
 			object.gateway, _ = netip.AddrFromSlice(value)
 		case unix.NHA_BLACKHOLE:
 			object.blackhole = true
-		case unix.NHA_GROUP, unix.NHA_GROUP_TYPE, unix.NHA_ENCAP, unix.NHA_ENCAP_TYPE, nhaFDB:
+		case unix.NHA_GROUP:
+			object.group = string(value)
+		case unix.NHA_GROUP_TYPE:
+			object.unsupported = object.unsupported || len(value) < 2 || binary.NativeEndian.Uint16(value) != groupByHash
+		case unix.NHA_ENCAP, unix.NHA_ENCAP_TYPE, nhaFDB:
 			object.unsupported = true
 		}
 	}
@@ -64,6 +70,7 @@ func (f *feed) handleNexthop(m message, notified bool) {
 	_, known := f.nexthops[id]
 	if m.kind == unix.RTM_DELNEXTHOP {
 		// The kernel removes its routes without a notification.
+		f.unsettleAll(func(one *descriptor) bool { return f.hasMember(one, id) })
 		delete(f.nexthops, id)
 		f.lose(key)
 		if f.condemn(func(one *descriptor) bool { return one.nexthop == id }) {
@@ -80,8 +87,8 @@ func (f *feed) handleNexthop(m message, notified bool) {
 	}
 	f.nexthops[id] = object
 	f.descs.each(func(at uint32, one *descriptor) {
-		if one.nexthop == id {
-			f.refresh(at)
+		if one.nexthop == id || f.hasMember(one, id) {
+			f.unsettle(at)
 		}
 	})
 }
@@ -91,8 +98,10 @@ func (f *feed) handleNexthop(m message, notified bool) {
 func (f *feed) keyOf(m *routeMessage) descKey {
 	ask := descKey{}
 	switch {
-	case m.multi:
+	case m.multi && (m.unsupported || m.dead || m.kind != unix.RTN_UNICAST || m.is6 && m.prefix.Addr().IsLinkLocalUnicast()):
 		return descKey{is6: m.is6, dev: severalDevices}
+	case m.multi:
+		return descKey{is6: m.is6, dev: severalDevices, hops: ownHops(m.hops)}
 	case m.unsupported || m.dead:
 		return descKey{is6: m.is6, dev: m.dev}
 	}
@@ -140,11 +149,16 @@ func (f *feed) hopOf(one *descriptor) (hop routeplane.Hop, via gatewayKey) {
 		return ask, via
 	}
 	k := one.descKey
+	if k.hops != "" {
+		return f.choice(one), via
+	}
 	if k.nexthop != 0 {
 		object, ok := f.nexthops[k.nexthop]
 		switch {
 		case !ok || object.unsupported:
 			return ask, via
+		case object.group != "":
+			return f.choice(one), via
 		case object.blackhole:
 			return routeplane.Hop{Action: routeplane.Blackhole}, via
 		case !object.gateway.IsValid() && k.mtu != 0:
@@ -200,6 +214,9 @@ func (f *feed) outOf(index int, is6 bool) (hop routeplane.Hop, ok bool) {
 // newHop writes the next hop of a new descriptor, before any route refers to it.
 func (f *feed) newHop(id uint32) {
 	one := &f.descs.all[id]
+	if one.chooses() { // the kernel may be about to change what it chooses from
+		one.unsettled, f.unsettled, f.choosing = true, true, true
+	}
 	one.hop, one.via = f.hopOf(one)
 	f.setHop(one.value, one.hop)
 	f.use(one.via, id)

@@ -22,13 +22,15 @@ type mirrorTable struct {
 	emptying bool
 	// emptied is when it was last emptied.
 	emptied time.Duration
+	// changed is called after the table's answer may have changed for a prefix.
+	changed func(netip.Prefix)
 }
 
-func newMirrorTable(root, blocks []uint32, addrBits int, now time.Duration) *mirrorTable {
+func newMirrorTable(root, blocks []uint32, addrBits int, now time.Duration, changed func(netip.Prefix)) *mirrorTable {
 	if root == nil {
 		return &mirrorTable{}
 	}
-	m := &mirrorTable{table: lpm.New(root, blocks, addrBits)}
+	m := &mirrorTable{table: lpm.New(root, blocks, addrBits), changed: changed}
 	if slices.ContainsFunc(root, func(e uint32) bool { return e != 0 }) {
 		// This is the mirror of an earlier process.
 		m.empty(now)
@@ -37,12 +39,17 @@ func newMirrorTable(root, blocks []uint32, addrBits int, now time.Duration) *mir
 }
 
 func (m *mirrorTable) Insert(p netip.Prefix, value uint32) bool {
-	return m.table == nil || m.emptying || m.table.Insert(p, value)
+	if m.table == nil || m.emptying {
+		return true
+	}
+	defer m.changed(p)
+	return m.table.Insert(p, value)
 }
 
 func (m *mirrorTable) Remove(p netip.Prefix, coverBits int, coverValue uint32) {
 	if m.table != nil && !m.emptying {
 		m.table.Remove(p, coverBits, coverValue)
+		m.changed(p)
 	}
 }
 

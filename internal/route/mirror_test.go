@@ -13,7 +13,7 @@ import (
 // TestRoomAgain fills a mirror of four blocks, and checks that it is written anew once there is room.
 func TestRoomAgain(t *testing.T) {
 	now := time.Hour
-	m := newMirrorTable(make([]uint32, 1<<16), make([]uint32, 4*256), 32, now)
+	m := newMirrorTable(make([]uint32, 1<<16), make([]uint32, 4*256), 32, now, func(netip.Prefix) {})
 	var prefixes []netip.Prefix
 	for i := range 5 {
 		prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 1, 0}), 24))

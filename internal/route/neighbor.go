@@ -74,6 +74,7 @@ func (f *feed) handleNeighbor(m message, notified bool) {
 	if !ok || key.Addr.IsMulticast() || !f.fresh(touchKey{kind: unix.RTM_NEWNEIGH, number: uint32(key.IfIndex), addr: key.Addr}, notified) {
 		return
 	}
+	was, known := f.neighbors[key]
 	if m.kind == unix.RTM_DELNEIGH {
 		delete(f.neighbors, key)
 	} else {
@@ -81,6 +82,9 @@ func (f *feed) handleNeighbor(m message, notified bool) {
 		if f.dump.active {
 			f.dump.neighbors[key] = struct{}{}
 		}
+	}
+	if now, still := f.neighbors[key]; still != known || now.Valid() != was.Valid() {
+		f.unsettleNeighbor(key)
 	}
 	f.neighborChanged(key)
 }
@@ -197,6 +201,7 @@ func (f *feed) useNeighbor(key gatewayKey) {
 	}
 	if n, found := f.neighbors[key]; !known && found && n.Usable() {
 		// The kernel has an entry for which no notification has come.
+		f.unsettleNeighbor(key)
 		for id := range f.descriptorsOf(key) {
 			f.refresh(id)
 		}
@@ -232,6 +237,7 @@ func (f *feed) sweepNeighbors() {
 	for key := range f.neighbors {
 		if _, ok := f.dump.neighbors[key]; !ok {
 			delete(f.neighbors, key)
+			f.unsettleNeighbor(key)
 			f.neighborChanged(key)
 		}
 	}

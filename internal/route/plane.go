@@ -64,6 +64,10 @@ type Plane interface {
 	// SetHop says what a number in the mirror stands for. Packets see the old or the new meaning, never
 	// a mixture.
 	SetHop(number uint32, hop routeplane.Hop) error
+	// Touch makes the programs forget which next hops the kernel has chosen for destinations of the slots from first on, and
+	// not remember any until Settle is called. There are routeplane.Slots of each family.
+	Touch(is6 bool, first, n int)
+	Settle()
 	// HopUsed returns when the programs last sent to a next hop, on CLOCK_MONOTONIC with a resolution of about
 	// a second; 0 means never.
 	HopUsed(number uint32) time.Duration

@@ -60,7 +60,8 @@ type Options struct {
 	ReceiveBuffer int
 	// Status receives the Stats several times a second. It may be nil.
 	Status *Status
-	// OnSynced is called once, when the tables have been read for the first time. It may be nil.
+	// OnSynced is called once, when the tables have been read for the first time, and the programs may remember the kernel's
+	// choices. It may be nil.
 	OnSynced func()
 	// Generic tells that the programs run in generic mode. The kernel sends their frames as the stack does, so that every device
 	// takes them.
@@ -106,7 +107,14 @@ type feed struct {
 	confQueue    []int
 	all          conf
 	hash4, hash6 uint8
-	pathMTU4     bool
+	hashSeed     int
+	// useNeighbors4 is the sysctl fib_multipath_use_neigh.
+	useNeighbors4 bool
+	pathMTU4      bool
+	// choosing means that there was something for the kernel to choose from. unsettled means that the programs may not remember
+	// some choices. settledAt is when that was last ended. See choice.go.
+	choosing, unsettled bool
+	settledAt           time.Duration
 	// lowestMTU is the lowest MTU that a route of any table has had, 0 for none.
 	lowestMTU      [2]uint32
 	ipsec4, ipsec6 bool
@@ -224,7 +232,7 @@ func newFeed(o Options) (*feed, error) {
 	f.descs.onNew, f.descs.onGone = f.newHop, f.goneHop
 	root4, blocks4 := f.plane.Table4()
 	root6, blocks6 := f.plane.Table6()
-	f.mirrors = [2]*mirrorTable{newMirrorTable(root4, blocks4, 32, f.now()), newMirrorTable(root6, blocks6, 128, f.now())}
+	f.mirrors = [2]*mirrorTable{newMirrorTable(root4, blocks4, 32, f.now(), f.touch), newMirrorTable(root6, blocks6, 128, f.now(), f.touch)}
 	for i, m := range f.mirrors {
 		f.ribs[i] = newRIB(i == 1, f.descs, m)
 	}
@@ -247,6 +255,9 @@ func (f *feed) takeOver() error {
 			return err
 		}
 	}
+	f.plane.Touch(false, 0, routeplane.Slots)
+	f.plane.Touch(true, 0, routeplane.Slots)
+	f.unsettled = true
 	f.pushedDevs, err = f.plane.Devs()
 	return err
 }
@@ -357,6 +368,7 @@ func (f *feed) settle() {
 	if f.addressesChanged {
 		f.pushAddresses()
 	}
+	f.settleChoices()
 }
 
 // tick runs the periodic tasks that are due.
@@ -423,7 +435,7 @@ func (f *feed) believe(at time.Duration) {
 	}
 	f.believed = f.now()
 	f.setCurrent(at + believeFor)
-	if f.onSynced != nil && f.trusted[0] > 0 && f.trusted[1] > 0 {
+	if f.onSynced != nil && f.trusted[0] > 0 && f.trusted[1] > 0 && !f.unsettled {
 		f.onSynced()
 		f.onSynced = nil
 	}
@@ -431,8 +443,15 @@ func (f *feed) believe(at time.Duration) {
 
 // withdraw disables at once the mirrors that are no longer right. The other keeps its deadline.
 func (f *feed) withdraw() {
-	f.assess()
+	before := f.reasons
+	now := f.assess()
 	f.setCurrent(f.drainedAt + believeFor)
+	for i := range now {
+		// Until this was known, the kernel may have decided by something else, and the programs have remembered that.
+		if now[i] != before[i] || now[i] == reasonOverrun {
+			f.touchFamily(i)
+		}
+	}
 }
 
 // setCurrent writes a deadline for the mirrors that may be believed, and zero for the others.

@@ -35,6 +35,8 @@ type conf struct {
 	rpFilter           uint8
 	redirects          bool
 	mtu6               int
+	// ignoresDown4 and ignoresDown6 are true if the kernel does not choose next hops by a device without a carrier.
+	ignoresDown4, ignoresDown6 bool
 }
 
 // sysctl reads a number below /proc/sys/net, which shows the network namespace of the calling thread. A setting
@@ -63,6 +65,9 @@ func readConf(name string) conf {
 		rpFilter:  uint8(sysctl(four + "rp_filter")),
 		redirects: sysctl(four+"send_redirects") != 0,
 		mtu6:      sysctl(six + "mtu"),
+
+		ignoresDown4: sysctl(four+"ignore_routes_with_linkdown") != 0,
+		ignoresDown6: sysctl(six+"ignore_routes_with_linkdown") != 0,
 	}
 }
 
@@ -112,6 +117,7 @@ func (f *feed) rereadConf(index int) {
 	if now := readConf(d.name); now != f.confs[index] {
 		f.confs[index] = now
 		f.devicesChanged = true
+		f.unsettleAll((*descriptor).chooses)
 	}
 }
 
@@ -120,10 +126,15 @@ func (f *feed) readAll() {
 	if all := readConf(allDevices); all != f.all {
 		f.all = all
 		f.devicesChanged = true
+		f.unsettleAll((*descriptor).chooses)
 	}
 	f.pathMTU4 = sysctl("ipv4/ip_forward_use_pmtu") != 0
-	f.hash4 = uint8(sysctl("ipv4/fib_multipath_hash_policy"))
-	f.hash6 = uint8(sysctl("ipv6/fib_multipath_hash_policy"))
+	hash4, hash6 := uint8(sysctl("ipv4/fib_multipath_hash_policy")), uint8(sysctl("ipv6/fib_multipath_hash_policy"))
+	seed, useNeighbors4 := sysctl("ipv4/fib_multipath_hash_seed"), sysctl("ipv4/fib_multipath_use_neigh") != 0
+	if hash4 != f.hash4 || hash6 != f.hash6 || seed != f.hashSeed || useNeighbors4 != f.useNeighbors4 {
+		f.hash4, f.hash6, f.hashSeed, f.useNeighbors4 = hash4, hash6, seed, useNeighbors4
+		f.unsettleAll((*descriptor).chooses)
+	}
 	f.setPolicy()
 }
 

@@ -59,6 +59,12 @@ func EntryOf(n *netlink.Neigh) Entry {
 	return e
 }
 
+// Valid reports whether the kernel takes the neighbor for one that can be reached (NUD_VALID).
+func (e Entry) Valid() bool {
+	const valid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
+	return e.State&valid != 0
+}
+
 // Usable reports whether the kernel itself would send to the neighbor's MAC address.
 func (e Entry) Usable() bool {
 	const valid = unix.NUD_PERMANENT | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY

@@ -63,18 +63,25 @@ func (p *Part) Load(l *datapath.Loading) error {
 		bpfobj.PipelineMapRouteHops:      MaxHops,
 		bpfobj.PipelineMapRouteNeighbors: MaxNeighbors,
 	})
+	mask := uint32(0)
 	if !o.NoMirror {
 		l.Resize(map[string]int{
 			bpfobj.PipelineMapRouteRoot4:   roots4,
 			bpfobj.PipelineMapRouteRoot6:   roots6,
 			bpfobj.PipelineMapRouteBlocks4: orDefault(o.Blocks4, DefaultBlocks4),
 			bpfobj.PipelineMapRouteBlocks6: orDefault(o.Blocks6, DefaultBlocks6),
+			bpfobj.PipelineMapRouteSlots4:  Slots / 256,
+			bpfobj.PipelineMapRouteSlots6:  Slots / 256,
+			bpfobj.PipelineMapRouteChoices: maxChoices,
 		})
+		mask = maxChoices - 1
 	}
 	return bpfobj.SetVariables(l.Spec, map[string]any{
 		bpfobj.PipelineVarRouteOn:       true,
 		bpfobj.PipelineVarRouteMirror:   !o.NoMirror,
 		bpfobj.PipelineVarRouteTrusting: o.Trusting,
+
+		bpfobj.PipelineVarRouteChoiceMask: mask,
 	})
 }
 

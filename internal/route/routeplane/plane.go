@@ -22,6 +22,7 @@ type Plane struct {
 	mapped         [][]byte
 	root4, blocks4 []uint32
 	root6, blocks6 []uint32
+	slots4, slots6 []uint32
 	hops           []bpfobj.PipelineRouteHop
 	state          *bpfobj.PipelineRouteState
 }
@@ -79,6 +80,7 @@ func (p *Plane) mapAll(o *Options, prot int) (err error) {
 	for name, to := range map[string]*[]uint32{
 		bpfobj.PipelineMapRouteRoot4: &p.root4, bpfobj.PipelineMapRouteBlocks4: &p.blocks4,
 		bpfobj.PipelineMapRouteRoot6: &p.root6, bpfobj.PipelineMapRouteBlocks6: &p.blocks6,
+		bpfobj.PipelineMapRouteSlots4: &p.slots4, bpfobj.PipelineMapRouteSlots6: &p.slots6,
 	} {
 		blocks, err := mapArray[[256]uint32](p, name, prot)
 		if err != nil {
@@ -108,6 +110,7 @@ func mapArray[T any](p *Plane, name string, prot int) ([]T, error) {
 func Memory(inst *datapath.Instance) (n uint64) {
 	for _, name := range []string{
 		bpfobj.PipelineMapRouteRoot4, bpfobj.PipelineMapRouteBlocks4, bpfobj.PipelineMapRouteRoot6, bpfobj.PipelineMapRouteBlocks6, bpfobj.PipelineMapRouteHops,
+		bpfobj.PipelineMapRouteChoices,
 	} {
 		if m := inst.Map(name); m != nil {
 			n += uint64(m.ValueSize()) * uint64(m.MaxEntries())

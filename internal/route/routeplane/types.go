@@ -25,6 +25,11 @@ const (
 	DefaultBlocks6 = 98304
 	// MaxNeighbors is how many neighbors on connected networks have a next hop of their own.
 	MaxNeighbors = 65536
+	// maxChoices is for how many flows the programs remember the kernel's choice, a power of 2. A flow has 4 places in which it
+	// can be, so that hardly any of a quarter as many flows finds them taken.
+	maxChoices = 1 << 18
+	// Slots is how many slots of destinations each family has.
+	Slots = 65536
 )
 
 // Action is what the programs do with packets to a next hop of the mirror.
@@ -81,6 +86,9 @@ type Hop struct {
 	SrcMAC, DstMAC [6]byte
 	// LinearOnly is true if Port takes no redirected frames of several buffers.
 	LinearOnly bool
+	// Remember, with Ask, means that the kernel's answer depends on the flow alone, until the next hop is written again. The
+	// programs remember it for each flow.
+	Remember bool
 }
 
 // Dev is what the programs know of a device by which packets come in or leave: an interface that carries the program, or

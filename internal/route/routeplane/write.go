@@ -32,7 +32,7 @@ func (p *Plane) SetHop(number uint32, hop Hop) error {
 		return fmt.Errorf("next hop %d of %s: there are %d", number, p.inst.Name(), len(p.hops))
 	}
 	to := &p.hops[number]
-	raw := bpfobj.PipelineRouteHop{Dev: uint32(hop.Dev), Action: uint8(hop.Action), Hop: bpfobj.PipelineNextHop{
+	raw := bpfobj.PipelineRouteHop{Dev: uint32(hop.Dev), Action: uint8(hop.Action), Remember: bpfobj.Flag(hop.Remember), Hop: bpfobj.PipelineNextHop{
 		Port: uint32(hop.Port), Mtu: hop.MTU, Vlan: hop.VLAN, Dmac: hop.DstMAC, Smac: hop.SrcMAC, LinearOnly: bpfobj.Flag(hop.LinearOnly),
 	}}
 	// This is a writer of bpf/core/seqcount.h. The loop leaves the first word out, because it consists of the
@@ -62,7 +62,40 @@ func (p *Plane) Hop(number uint32) (Hop, error) {
 	return Hop{
 		Action: Action(raw.Action), Dev: int(raw.Dev), Port: int(raw.Hop.Port), VLAN: raw.Hop.Vlan,
 		MTU: raw.Hop.Mtu, SrcMAC: raw.Hop.Smac, DstMAC: raw.Hop.Dmac, LinearOnly: raw.Hop.LinearOnly != 0,
+		Remember: raw.Remember != 0,
 	}, nil
+}
+
+// Touch makes the programs forget the kernel's choices for destinations of n slots of a family, and not remember any until
+// Settle is called. A plane for reading only, or without a mirror, has nothing to forget.
+func (p *Plane) Touch(is6 bool, first, n int) {
+	slots := p.slots4
+	if is6 {
+		slots = p.slots6
+	}
+	if !p.writable || slots == nil {
+		return
+	}
+	for i := first; i < first+n; i++ {
+		// An odd counter says so already. Nobody has remembered anything under it.
+		if now := atomic.LoadUint32(&slots[i]); now&1 == 0 {
+			atomic.StoreUint32(&slots[i], now+1)
+		}
+	}
+}
+
+// Settle lets the programs remember choices for all slots again.
+func (p *Plane) Settle() {
+	if !p.writable {
+		return
+	}
+	for _, slots := range [][]uint32{p.slots4, p.slots6} {
+		for i := range slots {
+			if now := atomic.LoadUint32(&slots[i]); now&1 != 0 {
+				atomic.StoreUint32(&slots[i], now+1)
+			}
+		}
+	}
 }
 
 // usedShift is ROUTE_USED_SHIFT of bpf/route/maps.h.

@@ -25,6 +25,8 @@ type decision struct {
 	// mirrored is true if the mirror decided, so that the decision can be wrong. asked is true if the program calls
 	// bpf_fib_lookup.
 	mirrored, asked bool
+	// once is true if the program remembers the kernel's answer for each flow. Its first packet is counted under route-fib.
+	once bool
 	// hop is the next hop of a forwarded packet.
 	hop routeplane.Hop
 	// why describes the decision in words.
@@ -134,6 +136,7 @@ func (v *view) decide(q query, k *kernel) (d decision, answer kernelRoute, err e
 	if !d.asked {
 		return v.byMirror(q, d, k), answer, nil
 	}
+	d.once = current && answer.several && d.entry.hop.Remember
 	d.why = v.whyAsked(d.entry, answer, state)
 	return v.byKernel(q, d, k, answer), answer, nil
 }
@@ -219,6 +222,8 @@ func (v *view) byKernel(q query, d decision, k *kernel, answer kernelRoute) deci
 	switch {
 	case answer.tunnel:
 		return done("pass", "route-kernel", "to the kernel, which wraps it up")
+	case answer.several && d.once:
+		return done("fwd", "route", "forward to one of several next hops")
 	case answer.several:
 		return done("fwd", "route-fib", "forward to one of several next hops")
 	}
@@ -251,6 +256,8 @@ func (v *view) whyAsked(e entry, answer kernelRoute, c Condition) string {
 		return asks + "the mirror knows no neighbor of that address"
 	case !e.prefix.IsValid():
 		return asks + "the mirror does not know the route"
+	case answer.several && e.hop.Remember:
+		return "asks the kernel once for each flow: several next hops"
 	case answer.several:
 		return asks + "several next hops"
 	case answer.tunnel:

@@ -67,6 +67,9 @@ func (e *explainer) Explain(p *trace.Packet) (trace.Step, error) {
 	}
 	d = d.ofPacket(p)
 	s := trace.Step{Verdict: d.verdict, Reason: d.reason, Text: d.why}
+	if d.once && d.reason == "route" {
+		s.Before = "route-fib"
+	}
 	if d.mirrored || d.asked {
 		s.Add("kernel: " + e.kernel.text(answer))
 	}

@@ -78,7 +78,7 @@ func (c *churn) step(n int) error {
 		gateway := c.gateways[int(c.made/3)%len(c.gateways)]
 		switch k := c.made % 4; {
 		case k == 0:
-			err = c.writer.change(deleteRoute, c.at(c.removed), netip.Addr{})
+			err = c.writer.change(deleteRoute, c.at(c.removed))
 			c.removed++
 		case k == 1 && c.removed-c.restored >= c.lag:
 			err = c.restore(gateway)

@@ -29,8 +29,9 @@ const mixLen = 131072
 // group is a set of rows of scenario route that get the same packets.
 type group struct {
 	v6 bool
-	// full selects a full table. Without it there are few routes.
-	full bool
+	// full selects a full table, and wide a route with room for many destinations, by one gateway, or by all with several.
+	// Without these there are few routes.
+	full, wide, several bool
 	// addresses is the number of destinations.
 	addresses int
 	// zipf draws destinations from a Zipf distribution: the k-th has a probability proportional to 1/k. Without it all
@@ -54,7 +55,8 @@ func allGroups() []*group {
 		}
 		all = append(all,
 			&group{v6: v6, full: true, addresses: 65536, zipf: true},
-			&group{v6: v6, full: true, addresses: 4096, churn: true})
+			&group{v6: v6, full: true, addresses: 4096, churn: true},
+			&group{v6: v6, wide: true, addresses: 65536}, &group{v6: v6, wide: true, several: true, addresses: 65536})
 	}
 	return all
 }
@@ -66,6 +68,10 @@ func (g *group) String() string {
 		family = "6"
 	}
 	switch {
+	case g.several:
+		return family + "-multi"
+	case g.wide:
+		return family + "-single"
 	case !g.full:
 		return family + "-few"
 	case g.zipf:
@@ -75,6 +81,33 @@ func (g *group) String() string {
 	default:
 		return family + "-full-" + strconv.Itoa(g.addresses)
 	}
+}
+
+// tableKind tells which groups can share a bed: those with the same routes.
+type tableKind struct{ full, wide, several bool }
+
+func (g *group) kind() tableKind { return tableKind{g.full, g.wide, g.several} }
+
+// routes is the table of the group's bed.
+func (g *group) routes(o scenario.Options) (table, error) {
+	switch {
+	case g.full:
+		return fullRoutes(o)
+	case g.wide:
+		return wideRoutes(g.several), nil
+	}
+	return fewRoutes(), nil
+}
+
+// base is the group that the rows are compared with row by row, nil if there is none.
+func (g *group) base() *group {
+	switch {
+	case g.several:
+		return &group{v6: g.v6, wide: true}
+	case g.full && !g.churn:
+		return &group{v6: g.v6}
+	}
+	return nil
 }
 
 // Groups lists the names of the groups of scenario route.

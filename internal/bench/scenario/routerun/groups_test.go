@@ -17,8 +17,8 @@ import (
 
 func TestRouteGroups(t *testing.T) {
 	want := []string{
-		"4-few", "4-full-1", "4-full-64", "4-full-4096", "4-full-65536", "4-full-zipf", "4-full-churn",
-		"6-few", "6-full-1", "6-full-64", "6-full-4096", "6-full-65536", "6-full-zipf", "6-full-churn",
+		"4-few", "4-full-1", "4-full-64", "4-full-4096", "4-full-65536", "4-full-zipf", "4-full-churn", "4-single", "4-multi",
+		"6-few", "6-full-1", "6-full-64", "6-full-4096", "6-full-65536", "6-full-zipf", "6-full-churn", "6-single", "6-multi",
 	}
 	if got := Groups(); !slices.Equal(got, want) {
 		t.Errorf("groups %q, want %q", got, want)
@@ -26,7 +26,7 @@ func TestRouteGroups(t *testing.T) {
 	for _, tc := range []struct{ words, want []string }{
 		{nil, want},
 		{[]string{"6-few", "4-few"}, []string{"4-few", "6-few"}},
-		{[]string{"6"}, []string{"6-few", "6-full-1", "6-full-64", "6-full-4096", "6-full-65536", "6-full-zipf", "6-full-churn"}},
+		{[]string{"6"}, []string{"6-few", "6-full-1", "6-full-64", "6-full-4096", "6-full-65536", "6-full-zipf", "6-full-churn", "6-single", "6-multi"}},
 		{[]string{"4-full", "4-full-1"}, []string{"4-full-1", "4-full-64", "4-full-4096", "4-full-65536", "4-full-zipf", "4-full-churn"}},
 	} {
 		groups, err := chosenGroups(scenario.Options{Groups: tc.words})

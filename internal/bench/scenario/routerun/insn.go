@@ -23,18 +23,30 @@ type insnRouter struct {
 	writer *writer
 	// size is the length of the frames in bytes.
 	size int
+	// several has one route by several gateways, of which the kernel chooses one for each flow, in the place of few routes.
+	several bool
+}
+
+// routes is the router's table.
+func (d *insnRouter) routes() table {
+	if d.several {
+		return wideRoutes(true)
+	}
+	return fewRoutes()
 }
 
 // InsnRouters returns the rows of routers in both families: programs by themselves, and all routers end to end.
 func InsnRouters() (programs, paths []peer.Candidate) {
+	several := false
 	add := func(to *[]peer.Candidate, name string, router func() peer.Preparer) {
+		several := several
 		for _, v6 := range []bool{false, true} {
 			family := "4"
 			if v6 {
 				family = "6"
 			}
 			*to = append(*to, peer.Candidate{Name: name + family, Device: func(peer.DeviceOptions) peer.Device {
-				return &insnRouter{v6: v6, router: router(), size: peer.FrameSize}
+				return &insnRouter{v6: v6, router: router(), size: peer.FrameSize, several: several}
 			}})
 		}
 	}
@@ -49,6 +61,9 @@ func InsnRouters() (programs, paths []peer.Candidate) {
 	add(&paths, "fib", fib)
 	add(&paths, "route-fib", routeFIB)
 	add(&paths, "route-mirror", routeMirror)
+	several = true
+	add(&programs, "route-multi", routeMirror)
+	add(&programs, "route-multi-fib", routeFIB)
 	return programs, paths
 }
 
@@ -87,7 +102,7 @@ func (d *insnRouter) Attach(ctx context.Context, p peer.Path) error {
 		func() error { return addressRouter(p) },
 		func() error { return p.In.Netns.Do(func() error { return setRouting(p) }) },
 		func() (err error) { d.writer, err = newWriter(p.In.Netns, p.Out.Index); return err },
-		func() error { return fewRoutes().install(ctx, d.writer, d.v6) },
+		func() error { return d.routes().install(ctx, d.writer, d.v6) },
 		func() error { return d.prepare(ctx, p) },
 		func() error { return d.router.Attach(ctx, p) },
 	}
@@ -111,8 +126,8 @@ func (d *insnRouter) prepare(ctx context.Context, p peer.Path) error {
 
 // Frames makes as many frames as there are common ones, to up to insnDestinations destinations.
 func (d *insnRouter) Frames(p peer.Path, common [][]byte) ([][]byte, error) {
-	few := fewRoutes()
-	addrs, _ := destinations(*few.of(d.v6), min(len(common), insnDestinations))
+	routes := d.routes()
+	addrs, _ := destinations(*routes.of(d.v6), min(len(common), insnDestinations))
 	frames := make([][]byte, len(common))
 	for i := range frames {
 		f, err := routedFrame(addrs[i%len(addrs)], p, d.size)

@@ -31,12 +31,14 @@ func TestInsnRoutes(t *testing.T) {
 			if err == nil {
 				_, err = load.Cost(t.Context(), load.CostOptions{Rounds: 1, Repeat: 10, CPU: v.CPU}, s)
 			}
-			if err == nil && strings.HasPrefix(c.Name, "route-mirror") {
+			several := c.Name == "route-multi4" || c.Name == "route-multi6"
+			if err == nil && (strings.HasPrefix(c.Name, "route-mirror") || several) {
 				diverted, divertedErr := row.Device.(*insnRouter).router.(interface {
 					Diverted() (map[string]uint64, error)
 				}).Diverted()
 				for where, n := range diverted {
-					if n > 0 {
+					// Of several next hops the kernel chooses once for each flow.
+					if n > 0 && !(several && n <= uint64(len(frames))) {
 						t.Errorf("%d packets were %s", n, where)
 					}
 				}

@@ -4,7 +4,6 @@ package routerun
 
 import (
 	"errors"
-	"net/netip"
 	"testing"
 
 	"culvert/internal/bench/load"
@@ -44,7 +43,7 @@ func TestLostWithoutRoute(t *testing.T) {
 			}
 			routes := *b.table.of(v6)
 			for _, p := range routes {
-				err = errors.Join(err, b.writer.change(deleteRoute, p, netip.Addr{}))
+				err = errors.Join(err, b.writer.change(deleteRoute, p))
 			}
 			if err = errors.Join(err, b.writer.flush()); err != nil {
 				t.Fatal(err)

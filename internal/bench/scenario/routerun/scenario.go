@@ -77,7 +77,7 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 	cpu := load.LastCPU()
 	var steady, changing []scenario.Row
 	for _, g := range groups {
-		b := beds[g.full]
+		b := beds[g.kind()]
 		fmt.Fprintf(o.Progress, "making the packets of %s\n", g)
 		if err := g.generator(b, cpu); err != nil {
 			return nil, err
@@ -104,24 +104,21 @@ func run(ctx context.Context, chosen []peer.Candidate, o scenario.Options) (r *r
 	return makeReport(groups, chosen, missing, append(steady, changing...), append(samples, more...)), nil
 }
 
-// newBeds makes the beds that the groups need, by whether they have a full table, and prepares the devices under test. The
+// newBeds makes the beds that the groups need, by the kind of their table, and prepares the devices under test. The
 // caller must close all beds returned, also after an error.
-func newBeds(ctx context.Context, o scenario.Options, groups []*group, available []peer.Candidate) (map[bool]*bed, error) {
-	beds := map[bool]*bed{}
+func newBeds(ctx context.Context, o scenario.Options, groups []*group, available []peer.Candidate) (map[tableKind]*bed, error) {
+	beds := map[tableKind]*bed{}
 	for _, g := range groups {
-		if beds[g.full] != nil {
+		if beds[g.kind()] != nil {
 			continue
 		}
-		table := fewRoutes()
-		if g.full {
-			var err error
-			if table, err = fullRoutes(o); err != nil {
-				return beds, err
-			}
+		table, err := g.routes(o)
+		if err != nil {
+			return beds, err
 		}
 		fmt.Fprintf(o.Progress, "installing %d routes of IPv4 and %d of IPv6\n", len(table.v4), len(table.v6))
 		b, err := newBed(ctx, table)
-		beds[g.full] = b
+		beds[g.kind()] = b
 		if err != nil {
 			return beds, err
 		}
@@ -184,17 +181,17 @@ func makeReport(groups []*group, chosen []peer.Candidate, missing map[string]err
 	return all
 }
 
-// compareWithFew compares each row with a full table with the same row with few routes.
+// compareWithFew compares each row with a full table with the same row with few routes, and with several gateways with one.
 func compareWithFew(all *report.Report, groups []*group) {
 	rates := map[string][]float64{}
 	for _, row := range all.Rows {
 		rates[row.Name] = row.Samples["mpps"]
 	}
 	for _, g := range groups {
-		if !g.full || g.churn {
+		few := g.base()
+		if few == nil {
 			continue
 		}
-		few := &group{v6: g.v6}
 		for _, name := range Scenario().RowNames() {
 			full, base := name+"@"+g.String(), name+"@"+few.String()
 			if len(rates[full]) == 0 || len(rates[base]) == 0 {
@@ -206,19 +203,18 @@ func compareWithFew(all *report.Report, groups []*group) {
 	}
 }
 
-// noteMirrors adds notes about the time and memory of mirrors. Each device has one note with few routes and one with a full
-// table.
+// noteMirrors adds notes about the time and memory of mirrors. Each device has one note for each kind of table.
 func noteMirrors(all *report.Report, groups []*group) {
 	type mirror struct {
 		name string
-		full bool
+		kind tableKind
 	}
 	noted := map[mirror]bool{}
 	for _, g := range groups {
 		for i := range all.Rows {
 			row := &all.Rows[i]
 			name, inGroup := strings.CutSuffix(row.Name, "@"+g.String())
-			t, key := row.Routes, mirror{name, g.full}
+			t, key := row.Routes, mirror{name, g.kind()}
 			if !inGroup || noted[key] || t == nil || t.Sync == 0 {
 				continue
 			}

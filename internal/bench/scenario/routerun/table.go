@@ -17,7 +17,7 @@ import (
 	"culvert/internal/lab/prefixes"
 )
 
-// gatewayCount is the number of gateways of each family. Routes lead to them in turns.
+// gatewayCount is the number of gateways of each family. Routes lead to them in turns, or to all of them.
 const gatewayCount = 8
 
 // The networks of the wires, which are for benchmarks (RFC 2544, RFC 5180). The first address of each is the router's. The
@@ -41,6 +41,8 @@ var unroutable = []netip.Prefix{
 // table has the destinations of a router's routes, in the order in which they are installed.
 type table struct {
 	v4, v6 []netip.Prefix
+	// several means that each route leads to all gateways, of which the kernel chooses one for each flow.
+	several bool
 }
 
 // fewRoutes is a table with a default route and three documentation networks in each family.
@@ -55,6 +57,11 @@ func fewRoutes() table {
 	return t
 }
 
+// wideRoutes is a table with one route in each family that has room for many destinations.
+func wideRoutes(several bool) table {
+	return table{v4: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/10")}, v6: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}, several: several}
+}
+
 // fullRoutes is fewRoutes with all routes of a full table, or with o.Sample of each family if that is not 0.
 func fullRoutes(o scenario.Options) (table, error) {
 	path := o.Prefixes
@@ -67,7 +74,7 @@ func fullRoutes(o scenario.Options) (table, error) {
 	}
 	v4, v6, err := prefixes.Load(path)
 	if err != nil {
-		return table{}, fmt.Errorf("%w ('make peers' does), or measure without: --groups 4-few,6-few", err)
+		return table{}, fmt.Errorf("%w ('make peers' does), or measure without: --groups 4-few,6-few,4-multi,6-multi", err)
 	}
 	if o.Sample > 0 {
 		v4, v6 = prefixes.Sample(v4, o.Sample), prefixes.Sample(v6, o.Sample)
@@ -107,7 +114,11 @@ func (t table) install(ctx context.Context, w *writer, v6 bool) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("interrupted: %w", err)
 		}
-		if err := w.change(addRoute, p, gateways[i%gatewayCount]); err != nil {
+		to := gateways[i%gatewayCount:][:1]
+		if t.several {
+			to = gateways
+		}
+		if err := w.change(addRoute, p, to...); err != nil {
 			return err
 		}
 	}

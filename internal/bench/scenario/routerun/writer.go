@@ -77,7 +77,7 @@ func newWriter(s *load.Netns, out int) (w *writer, err error) {
 }
 
 // change adds a change to the batch, and sends the batch when it is full. A route without a gateway is on-link.
-func (w *writer) change(c change, prefix netip.Prefix, gateway netip.Addr) error {
+func (w *writer) change(c change, prefix netip.Prefix, gateways ...netip.Addr) error {
 	kind, flags := uint16(unix.RTM_NEWROUTE), uint16(unix.NLM_F_REQUEST)
 	switch c {
 	case addRoute:
@@ -102,10 +102,7 @@ func (w *writer) change(c change, prefix netip.Prefix, gateway netip.Addr) error
 	b = append(b, family, byte(prefix.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST,
 		0, 0, 0, 0)
 	b = appendAttribute(b, unix.RTA_DST, prefix.Addr().AsSlice())
-	if gateway.IsValid() {
-		b = appendAttribute(b, unix.RTA_GATEWAY, gateway.AsSlice())
-	}
-	b = appendAttribute(b, unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, uint32(w.out)))
+	b = w.appendHops(b, gateways)
 	w.batch = b
 	h := b[w.last:]
 	binary.NativeEndian.PutUint32(h[0:], uint32(len(h)))
@@ -116,6 +113,25 @@ func (w *writer) change(c change, prefix netip.Prefix, gateway netip.Addr) error
 		return w.flush()
 	}
 	return nil
+}
+
+// appendHops appends the next hops of a route.
+func (w *writer) appendHops(b []byte, gateways []netip.Addr) []byte {
+	out := binary.NativeEndian.AppendUint32(nil, uint32(w.out))
+	if len(gateways) < 2 {
+		if len(gateways) == 1 && gateways[0].IsValid() {
+			b = appendAttribute(b, unix.RTA_GATEWAY, gateways[0].AsSlice())
+		}
+		return appendAttribute(b, unix.RTA_OIF, out)
+	}
+	var hops []byte
+	for _, g := range gateways {
+		// struct rtnexthop: length, flags, weight less 1, index of the interface.
+		hops = binary.NativeEndian.AppendUint16(hops, uint16(unix.SizeofRtNexthop+unix.SizeofRtAttr+g.BitLen()/8))
+		hops = append(append(hops, 0, 0), out...)
+		hops = appendAttribute(hops, unix.RTA_GATEWAY, g.AsSlice())
+	}
+	return appendAttribute(b, unix.RTA_MULTIPATH, hops)
 }
 
 // appendAttribute appends a struct rtattr. The length of value must be a multiple of 4.

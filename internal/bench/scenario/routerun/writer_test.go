@@ -58,7 +58,7 @@ func TestRouteWriter(t *testing.T) {
 		}
 	}
 	for _, p := range table.v4[1:] {
-		if err := b.writer.change(deleteRoute, p, netip.Addr{}); err != nil {
+		if err := b.writer.change(deleteRoute, p); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef CULVERT_ROUTE_CHOICE_H
+#define CULVERT_ROUTE_CHOICE_H
+
+#include "core/hash.h"
+
+#include "fib.h"
+
+/*
+ * The kernel's choices among several next hops, remembered for each flow. A choice is used again only while nothing has changed
+ * that it depends on:
+ *
+ * - what the mirror has for the destination: the flow has the number of the next hop, and a slot counts the changes of the
+ *   mirror for all destinations that share it;
+ * - what the kernel chooses from, and how: the control plane writes the next hop again (route_hop.seq) when something of that
+ *   changes;
+ * - the neighbor that the choice leads to (route_hop.seq of its own next hop).
+ *
+ * The first two are read before the kernel is asked, so that an answer from before a change is never kept as one from after it. The
+ * third only says what the neighbor's next hop means.
+ */
+
+/* What the kernel chooses by, as bpf_fib_lookup gets it. */
+struct route_flow {
+	__u64 key; /* ports or flow label, 32 bits; protocol, 8; ROUTE_FLOW_; from bit 48 on the number of the next hop */
+	__u64 addr[4]; /* IPv4: both in the first */
+};
+
+#define ROUTE_FLOW_V6 (1ULL << 40)
+#define ROUTE_FLOW_PORTS (1ULL << 41) /* fib_multipath_hash_policy 1 */
+
+/*
+ * The flow of a packet with the whole IP header at ip. The key is never 0: no next hop to choose from has that number. False: the
+ * choice is left to the kernel.
+ */
+static __always_inline bool route_flow_from(const void *ip, __u32 ports, __u8 proto,
+					    const struct route_state *st, __u32 number,
+					    const bool v6, struct route_flow *f)
+{
+	__u8 policy = v6 ? st->hash6 : st->hash4;
+
+	if (policy > 1)
+		return false;
+	f->key = (__u64)number << 48;
+	if (policy)
+		f->key |= ROUTE_FLOW_PORTS | ports;
+	if (policy || v6)
+		f->key |= (__u64)proto << 32;
+	if (!v6) {
+		f->addr[0] = LOAD64(ip + 12);
+		f->addr[1] = f->addr[2] = f->addr[3] = 0; /* the verifier wants all of it written */
+		return true;
+	}
+	f->key |= ROUTE_FLOW_V6;
+	if (!policy)
+		f->key |= LOAD32(ip) & bpf_htonl(0x000fffff);
+	copy(f->addr, ip + 8, 32);
+	return true;
+}
+
+/* Not inlined, so that its callers need less stack. */
+static __noinline bool route_flow_of(const struct packet *pkt, const struct route_state *st,
+				     __u32 number, struct route_flow *f)
+{
+	const void *ip = pkt->data + pkt->l3;
+
+	barrier_var(ip);
+	if (ip + 20 > pkt->data_end)
+		return false;
+	if (pkt->ip == 4) {
+		if (!route_flow_from(ip, route_ports(pkt), pkt->proto, st, number, false, f))
+			return false;
+		f->addr[0] = (__u64)daddr4(pkt, ip) << 32 | LOAD32(ip + 12);
+		return true;
+	}
+	if (ip + 40 > pkt->data_end)
+		return false;
+	if (!route_flow_from(ip, route_ports(pkt), pkt->proto, st, number, true, f))
+		return false;
+	f->addr[2] = daddr6_half(pkt, ip, 0);
+	f->addr[3] = daddr6_half(pkt, ip, 8);
+	return true;
+}
+
+/* In how many places a flow can be. */
+#define ROUTE_WAYS 4
+
+struct route_choice {
+	__u32 seq; /* see core/seqcount.h; programs write too, and exclude each other by its lowest bit */
+	__u32 slot; /* the slot's counter */
+	__u32 hop_seq; /* seq of what the kernel has chosen from */
+	__u32 way; /* number of the neighbor's next hop */
+	__u32 way_seq;
+	__u32 used; /* that of the neighbor's next hop, when the choice was last used */
+	struct route_flow flow; /* key 0: free */
+};
+
+const volatile __u32 route_choice_mask; /* the number of elements, a power of 2, less 1 */
+
+/* Key: a part of the flow's hash, or that with one of the lowest two bits changed, or both. Writer: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct route_choice);
+} route_choices SEC(".maps");
+
+/*
+ * Counters of changes of the mirror. Key and index are two bytes of the destination: the first two of IPv4, the third and the
+ * fourth of IPv6. An odd one says that the kernel may still be about to change. Writer: routeplane.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lpm_block);
+} route_slots4 SEC(".maps"), route_slots6 SEC(".maps");
+
+/* In what route_recall returns: the answer must not be remembered, because the kernel may still be about to change. */
+#define ROUTE_UNSETTLED (1ULL << 32)
+
+/* The counter of a flow's slot. */
+static __always_inline __u32 route_slot_of(const struct route_flow *f)
+{
+	bool v6 = f->key & ROUTE_FLOW_V6;
+	__u32 word = bpf_ntohl(v6 ? f->addr[2] : f->addr[0] >> 32) >> (v6 ? 0 : 16);
+	__u32 key = word >> 8 & 0xff;
+
+	return lpm_entry(v6 ? bpf_map_lookup_elem(&route_slots6, &key)
+			    : bpf_map_lookup_elem(&route_slots4, &key),
+			 word);
+}
+
+/* The first place of a flow. */
+static __always_inline __u32 route_place(const struct route_flow *f)
+{
+	const __u64 m = 0x9e3779b97f4a7c15ULL;
+	__u64 h = ((f->addr[3] * m + f->addr[2]) * m + f->addr[1]) * m + f->addr[0];
+
+	return hash_mix(h + f->key * m) & route_choice_mask;
+}
+
+/* Without branches, because the verifier follows each of them for each way. The rest of an IPv4 flow's addresses is 0. */
+static __always_inline bool route_same_flow(const struct route_choice *c,
+					    const struct route_flow *f)
+{
+	const volatile __u64 *addr = c->flow.addr;
+
+	return !((*(const volatile __u64 *)&c->flow.key ^ f->key) | (addr[0] ^ f->addr[0]) |
+		 (addr[1] ^ f->addr[1]) | (addr[2] ^ f->addr[2]) | (addr[3] ^ f->addr[3]));
+}
+
+/*
+ * Returns the number of the neighbor's next hop that the kernel has chosen before for a flow. If the kernel has to be asked the
+ * lower half is 0, and the upper half is the slot under which the answer may be remembered, an odd number for none. seq is the
+ * counter of what the kernel chooses from.
+ */
+__noinline __u64 route_choice(const struct route_flow *f, __u32 seq)
+{
+	__u32 place, slot, i, at, key, way;
+	const struct route_hop *hop;
+	struct route_choice *c;
+
+	if (!f)
+		return ROUTE_UNSETTLED;
+	place = route_place(f);
+#pragma clang loop unroll(disable)
+	for (i = 0; i < ROUTE_WAYS; i++) {
+		barrier(); /* the flow is read again, for lack of registers and stack */
+		key = place ^ i;
+		c = bpf_map_lookup_elem(&route_choices, &key);
+		if (!c)
+			break;
+		at = seq_begin(&c->seq);
+		if (route_same_flow(c, f))
+			goto found;
+	}
+	goto none;
+found:
+	way = c->way;
+	slot = c->slot;
+	hop = bpf_map_lookup_elem(&route_hops, &way);
+	if (!hop || c->hop_seq != seq || *(volatile const __u32 *)&hop->seq != c->way_seq ||
+	    hop->action != ROUTE_FORWARD || !seq_same(&c->seq, at) || slot != route_slot_of(f))
+		goto none;
+	if (c->used != hop->used)
+		*(volatile __u32 *)&c->used = hop->used;
+	return way;
+none:
+	return (__u64)route_slot_of(f) << 32;
+}
+
+/* route_choice of the flow of a packet. number is what the mirror has for the destination. */
+static __noinline __u64 route_recall(const struct packet *pkt, const struct route_state *st,
+				     __u32 number, __u32 seq)
+{
+	__u32 mtu = pkt->ip == 4 ? st->mtu4 : st->mtu6;
+	struct route_flow f;
+	__u64 found;
+
+	/* bpf_fib_lookup heeds the MTU of a route only if it is locked: route_by_kernel decides. */
+	if ((mtu && pkt->ip_len > mtu) || !route_flow_of(pkt, st, number, &f))
+		return ROUTE_UNSETTLED;
+	found = route_choice(&f, seq);
+	fence(); /* the kernel is asked after the slot has been read */
+	return found;
+}
+
+/*
+ * Finds a place for a flow: that which it has, or else a free one, or the one that was not used for longest. Begins to write it,
+ * and returns its key in route_choices; -1 while another program writes it.
+ */
+__noinline __u32 route_room(const struct route_flow *f)
+{
+	__u32 place, i, key, best, oldest = -1, used;
+	struct route_choice *c;
+
+	if (!f)
+		return -1;
+	best = place = route_place(f);
+#pragma clang loop unroll(disable)
+	for (i = 0; i < ROUTE_WAYS; i++) {
+		barrier();
+		key = place ^ i;
+		c = bpf_map_lookup_elem(&route_choices, &key);
+		if (!c)
+			return -1;
+		if (route_same_flow(c, f)) {
+			best = key;
+			break;
+		}
+		used = c->flow.key ? c->used : 0;
+		if (used < oldest) {
+			oldest = used;
+			best = key;
+		}
+	}
+	c = bpf_map_lookup_elem(&route_choices, &best);
+	if (!c)
+		return -1;
+	used = *(volatile __u32 *)&c->seq;
+	if (used & 1 || __sync_val_compare_and_swap(&c->seq, used, used | 1) != used)
+		return -1;
+	return best;
+}
+
+/*
+ * Remembers that the kernel has chosen a neighbor for the flow of a packet. asked is what route_recall has returned, with the
+ * number of what the kernel has chosen from in the lower half, and seq the counter of that. way is the number of the neighbor's
+ * next hop.
+ */
+static __noinline void route_remember(const struct packet *pkt, const struct route_state *st,
+				      __u64 asked, __u32 seq, __u32 way)
+{
+	const struct route_hop *hop;
+	struct route_choice *c;
+	struct route_flow f;
+	__u32 key;
+
+	if (!route_flow_of(pkt, st, asked, &f))
+		return;
+	key = route_room(&f);
+	c = bpf_map_lookup_elem(&route_choices, &key);
+	if (!c)
+		return;
+	fence();
+	hop = bpf_map_lookup_elem(&route_hops, &way);
+	if (hop && hop->action == ROUTE_FORWARD) {
+		*(volatile __u32 *)&c->way = way;
+		*(volatile __u32 *)&c->way_seq = seq_begin(&hop->seq);
+		*(volatile __u32 *)&c->used = hop->used;
+		*(volatile __u32 *)&c->slot = asked >> 32;
+		*(volatile __u32 *)&c->hop_seq = seq;
+		*(volatile __u64 *)&c->flow.key = f.key;
+		*(volatile __u64 *)&c->flow.addr[0] = f.addr[0];
+		*(volatile __u64 *)&c->flow.addr[1] = f.addr[1];
+		*(volatile __u64 *)&c->flow.addr[2] = f.addr[2];
+		*(volatile __u64 *)&c->flow.addr[3] = f.addr[3];
+	}
+	seq_write_end(&c->seq);
+}
+
+#endif
