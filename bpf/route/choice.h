@@ -3,15 +3,16 @@
 #define CULVERT_ROUTE_CHOICE_H
 
 #include "core/hash.h"
+#include "core/rewrite.h"
 
-#include "fib.h"
+#include "lpm.h"
+#include "maps.h"
 
 /*
  * The kernel's choices among several next hops, remembered for each flow. A choice is used again only while nothing has changed
  * that it depends on:
  *
- * - what the mirror has for the destination: the flow has the number of the next hop, and a slot counts the changes of the
- *   mirror for all destinations that share it;
+ * - what the mirror has for the destination: a slot counts the changes of the mirror for all destinations that share it;
  * - what the kernel chooses from, and how: the control plane writes the next hop again (route_hop.seq) when something of that
  *   changes;
  * - the neighbor that the choice leads to (route_hop.seq of its own next hop).
@@ -22,64 +23,96 @@
 
 /* What the kernel chooses by, as bpf_fib_lookup gets it. */
 struct route_flow {
-	__u64 key; /* ports or flow label, 32 bits; protocol, 8; ROUTE_FLOW_; from bit 48 on the number of the next hop */
+	__u64 key; /* ports or flow label, 32 bits; protocol, 8; ROUTE_FLOW_ */
 	__u64 addr[4]; /* IPv4: both in the first */
 };
 
-#define ROUTE_FLOW_V6 (1ULL << 40)
-#define ROUTE_FLOW_PORTS (1ULL << 41) /* fib_multipath_hash_policy 1 */
+/* One of the first two is in each key, so that no key is 0. */
+#define ROUTE_FLOW_V4 (1ULL << 40)
+#define ROUTE_FLOW_V6 (1ULL << 41)
+#define ROUTE_FLOW_PORTS (1ULL << 42) /* fib_multipath_hash_policy 1 */
 
-/*
- * The flow of a packet with the whole IP header at ip. The key is never 0: no next hop to choose from has that number. False: the
- * choice is left to the kernel.
- */
-static __always_inline bool route_flow_from(const void *ip, __u32 ports, __u8 proto,
-					    const struct route_state *st, __u32 number,
-					    const bool v6, struct route_flow *f)
+/* The key of a flow. label is the first word of IPv6, ports has both, with the source port in the lower half. */
+static __always_inline __u64 route_flow_key(bool v6, bool policy, __u8 proto, __be32 label,
+					    __u32 ports)
 {
-	__u8 policy = v6 ? st->hash6 : st->hash4;
-
-	if (policy > 1)
-		return false;
-	f->key = (__u64)number << 48;
 	if (policy)
-		f->key |= ROUTE_FLOW_PORTS | ports;
-	if (policy || v6)
-		f->key |= (__u64)proto << 32;
-	if (!v6) {
-		f->addr[0] = LOAD64(ip + 12);
-		f->addr[1] = f->addr[2] = f->addr[3] = 0; /* the verifier wants all of it written */
-		return true;
-	}
-	f->key |= ROUTE_FLOW_V6;
-	if (!policy)
-		f->key |= LOAD32(ip) & bpf_htonl(0x000fffff);
-	copy(f->addr, ip + 8, 32);
-	return true;
+		return (v6 ? ROUTE_FLOW_V6 : ROUTE_FLOW_V4) | ROUTE_FLOW_PORTS |
+		       (__u64)proto << 32 | ports;
+	if (!v6)
+		return ROUTE_FLOW_V4;
+	return ROUTE_FLOW_V6 | (__u64)proto << 32 | (label & bpf_htonl(0x000fffff));
 }
 
-/* Not inlined, so that its callers need less stack. */
-static __noinline bool route_flow_of(const struct packet *pkt, const struct route_state *st,
-				     __u32 number, struct route_flow *f)
+/*
+ * The ports by which the kernel may select a path, as they stand in a packet with the IP header at ip and ip_len bytes; 0 for
+ * none. The source port is in the lower half. See route_flow_ports.
+ */
+static __always_inline __u32 route_ports(const void *ip, const void *data_end, __u32 ip_len,
+					 __u8 proto, bool fragment, bool v6)
+{
+	const __u32 l3_len = v6 ? 40 : 20;
+	const void *l4 = ip + l3_len;
+
+	if (ip_len < l3_len + 4 || fragment || (proto != IPPROTO_TCP && proto != IPPROTO_UDP))
+		return 0;
+	return l4 + 4 > data_end ? 0 : LOAD32(l4);
+}
+
+/* The flow of a packet that may have got another destination, which only one with ports can (can_rewrite). */
+static __always_inline bool route_flow_of(const struct packet *pkt, bool policy,
+					  struct route_flow *f)
 {
 	const void *ip = pkt->data + pkt->l3;
+	const struct rewrite *to = rewritten(pkt);
+	__u32 ports = 0;
 
+	if (policy) {
+		ports = route_ports(ip, pkt->data_end, pkt->ip_len, pkt->proto, pkt->fragment,
+				    pkt->ip != 4);
+		if (to)
+			ports = (ports & 0xffff) | (__u32)to->port << 16;
+	}
 	barrier_var(ip);
 	if (ip + 20 > pkt->data_end)
 		return false;
+	f->key = route_flow_key(pkt->ip != 4, policy, pkt->proto, LOAD32(ip), ports);
 	if (pkt->ip == 4) {
-		if (!route_flow_from(ip, route_ports(pkt), pkt->proto, st, number, false, f))
-			return false;
 		f->addr[0] = (__u64)daddr4(pkt, ip) << 32 | LOAD32(ip + 12);
+		f->addr[1] = f->addr[2] = f->addr[3] = 0;
 		return true;
 	}
 	if (ip + 40 > pkt->data_end)
 		return false;
-	if (!route_flow_from(ip, route_ports(pkt), pkt->proto, st, number, true, f))
-		return false;
+	copy(f->addr, ip + 8, 16);
 	f->addr[2] = daddr6_half(pkt, ip, 0);
 	f->addr[3] = daddr6_half(pkt, ip, 8);
 	return true;
+}
+
+/*
+ * What the program on a CPU has found out about the flow of the packet at hand, and under which counters the kernel's answer may be
+ * remembered: the flow's slot, which is odd if it may not be, and what the kernel chooses from. The stack has no room for it.
+ */
+struct route_notes {
+	struct route_flow flow;
+	__u32 slot;
+	__u32 seq;
+};
+
+/* Key: 0. Writer: the programs, which handle one packet after the other on a CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct route_notes);
+} route_notes SEC(".maps");
+
+static __always_inline struct route_notes *route_note(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&route_notes, &zero);
 }
 
 /* In how many places a flow can be. */
@@ -97,9 +130,13 @@ struct route_choice {
 
 const volatile __u32 route_choice_mask; /* the number of elements, a power of 2, less 1 */
 
-/* Key: a part of the flow's hash, or that with one of the lowest two bits changed, or both. Writer: the programs. */
+/*
+ * Key: a part of the flow's hash, or that with one of the lowest two bits changed, or both. An element is one cache line, because
+ * mappable maps begin at a page. Writer: the programs.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct route_choice);
@@ -162,7 +199,7 @@ __noinline __u64 route_choice(const struct route_flow *f, __u32 seq)
 	const struct route_hop *hop;
 	struct route_choice *c;
 
-	if (!f)
+	if (!route_mirror || !f)
 		return ROUTE_UNSETTLED;
 	place = route_place(f);
 #pragma clang loop unroll(disable)
@@ -191,41 +228,22 @@ none:
 	return (__u64)route_slot_of(f) << 32;
 }
 
-/* route_choice of the flow of a packet. number is what the mirror has for the destination. */
-static __noinline __u64 route_recall(const struct packet *pkt, const struct route_state *st,
-				     __u32 number, __u32 seq)
-{
-	__u32 mtu = pkt->ip == 4 ? st->mtu4 : st->mtu6;
-	struct route_flow f;
-	__u64 found;
-
-	/* bpf_fib_lookup heeds the MTU of a route only if it is locked: route_by_kernel decides. */
-	if ((mtu && pkt->ip_len > mtu) || !route_flow_of(pkt, st, number, &f))
-		return ROUTE_UNSETTLED;
-	found = route_choice(&f, seq);
-	fence(); /* the kernel is asked after the slot has been read */
-	return found;
-}
-
 /*
- * Finds a place for a flow: that which it has, or else a free one, or the one that was not used for longest. Begins to write it,
- * and returns its key in route_choices; -1 while another program writes it.
+ * Finds a place for a flow: that which it has, or else a free one, or the one that was not used for longest. Begins to write it;
+ * returns NULL while another program writes it.
  */
-__noinline __u32 route_room(const struct route_flow *f)
+static __always_inline struct route_choice *route_room(const struct route_flow *f)
 {
-	__u32 place, i, key, best, oldest = -1, used;
+	__u32 place = route_place(f), best = place, oldest = -1, i, key, used;
 	struct route_choice *c;
 
-	if (!f)
-		return -1;
-	best = place = route_place(f);
 #pragma clang loop unroll(disable)
 	for (i = 0; i < ROUTE_WAYS; i++) {
 		barrier();
 		key = place ^ i;
 		c = bpf_map_lookup_elem(&route_choices, &key);
 		if (!c)
-			return -1;
+			return NULL;
 		if (route_same_flow(c, f)) {
 			best = key;
 			break;
@@ -236,49 +254,49 @@ __noinline __u32 route_room(const struct route_flow *f)
 			best = key;
 		}
 	}
-	c = bpf_map_lookup_elem(&route_choices, &best);
+	key = best;
+	c = bpf_map_lookup_elem(&route_choices, &key);
 	if (!c)
-		return -1;
+		return NULL;
 	used = *(volatile __u32 *)&c->seq;
 	if (used & 1 || __sync_val_compare_and_swap(&c->seq, used, used | 1) != used)
-		return -1;
-	return best;
+		return NULL;
+	return c;
 }
 
 /*
- * Remembers that the kernel has chosen a neighbor for the flow of a packet. asked is what route_recall has returned, with the
- * number of what the kernel has chosen from in the lower half, and seq the counter of that. way is the number of the neighbor's
- * next hop.
+ * Remembers that the kernel has chosen a neighbor for the flow in the notes. way is the number of the neighbor's next hop. Like
+ * route_choice it is no static function, so that the verifier checks it once, and not again for each path to a call.
  */
-static __noinline void route_remember(const struct packet *pkt, const struct route_state *st,
-				      __u64 asked, __u32 seq, __u32 way)
+__noinline int route_remember(__u32 way)
 {
+	const struct route_notes *n = route_mirror ? route_note() : NULL;
 	const struct route_hop *hop;
 	struct route_choice *c;
-	struct route_flow f;
-	__u32 key;
+	const struct route_flow *f;
 
-	if (!route_flow_of(pkt, st, asked, &f))
-		return;
-	key = route_room(&f);
-	c = bpf_map_lookup_elem(&route_choices, &key);
+	if (!n || n->slot & 1 || !way)
+		return 0;
+	f = &n->flow;
+	c = route_room(f);
 	if (!c)
-		return;
+		return 0;
 	fence();
 	hop = bpf_map_lookup_elem(&route_hops, &way);
 	if (hop && hop->action == ROUTE_FORWARD) {
 		*(volatile __u32 *)&c->way = way;
 		*(volatile __u32 *)&c->way_seq = seq_begin(&hop->seq);
 		*(volatile __u32 *)&c->used = hop->used;
-		*(volatile __u32 *)&c->slot = asked >> 32;
-		*(volatile __u32 *)&c->hop_seq = seq;
-		*(volatile __u64 *)&c->flow.key = f.key;
-		*(volatile __u64 *)&c->flow.addr[0] = f.addr[0];
-		*(volatile __u64 *)&c->flow.addr[1] = f.addr[1];
-		*(volatile __u64 *)&c->flow.addr[2] = f.addr[2];
-		*(volatile __u64 *)&c->flow.addr[3] = f.addr[3];
+		*(volatile __u32 *)&c->slot = n->slot;
+		*(volatile __u32 *)&c->hop_seq = n->seq;
+		*(volatile __u64 *)&c->flow.key = f->key;
+		*(volatile __u64 *)&c->flow.addr[0] = f->addr[0];
+		*(volatile __u64 *)&c->flow.addr[1] = f->addr[1];
+		*(volatile __u64 *)&c->flow.addr[2] = f->addr[2];
+		*(volatile __u64 *)&c->flow.addr[3] = f->addr[3];
 	}
 	seq_write_end(&c->seq);
+	return 0;
 }
 
 #endif

@@ -34,7 +34,7 @@ static __always_inline bool route_icmp_error(const struct packet *pkt, const voi
 
 /*
  * Whether bpf_fib_lookup gets everything that the kernel selects a path by. The multipath hash and policy rules may use
- * ports. route_ports gives the lookup the ports directly behind the IP header of TCP and UDP that is not
+ * ports. route_flow_ports gives the lookup the ports directly behind the IP header of TCP and UDP that is not
  * fragmented. The kernel's dissector (__skb_flow_dissect) also finds the ports of other transports, and those behind
  * IPv6 extension headers.
  */
@@ -63,32 +63,20 @@ static __always_inline bool route_flow(const struct packet *pkt, const struct ro
 	return pkt->ip == 4 ? !st->hash4 && !st->rules4 : !st->hash6 && !st->rules6;
 }
 
-/*
- * The ports by which the kernel may select a path, as they stand in a packet with the IP header at ip and ip_len bytes; 0 for
- * none. The source port is in the lower half.
- */
-static __always_inline __u32 route_l4_ports(const void *ip, const void *data_end, __u32 ip_len,
-					    __u8 proto, bool fragment, bool v6)
+static __always_inline void route_flow_ports(const struct packet *pkt, struct bpf_fib_lookup *fib)
 {
-	const __u32 l3_len = v6 ? 40 : 20;
-	const void *l4 = ip + l3_len;
+	const __u32 l3_len = pkt->ip == 4 ? 20 : 40;
+	const void *l4 = pkt->data + pkt->l3 + l3_len;
 
 	/* Bytes behind the end of the packet do not belong to it. */
-	if (ip_len < l3_len + 4)
-		return 0;
-	if (fragment || (proto != IPPROTO_TCP && proto != IPPROTO_UDP))
-		return 0;
-	return l4 + 4 > data_end ? 0 : LOAD32(l4);
-}
-
-/* The same for a packet that may have got another destination, which only one with ports can (can_rewrite). */
-static __always_inline __u32 route_ports(const struct packet *pkt)
-{
-	const struct rewrite *to = rewritten(pkt);
-	__u32 ports = route_l4_ports(pkt->data + pkt->l3, pkt->data_end, pkt->ip_len, pkt->proto,
-				     pkt->fragment, pkt->ip != 4);
-
-	return to ? (ports & 0xffff) | (__u32)to->port << 16 : ports;
+	if (pkt->ip_len < l3_len + 4)
+		return;
+	if (pkt->fragment || (pkt->proto != IPPROTO_TCP && pkt->proto != IPPROTO_UDP))
+		return;
+	if (l4 + 4 > pkt->data_end)
+		return;
+	fib->sport = LOAD16(l4);
+	fib->dport = dport(pkt, l4);
 }
 
 /*
@@ -99,7 +87,6 @@ static __always_inline int route_ask(struct xdp_md *ctx, const struct packet *pk
 				     bool back, struct bpf_fib_lookup *fib)
 {
 	const void *ip = pkt->data + pkt->l3;
-	__u32 ports;
 
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = dev;
@@ -125,11 +112,8 @@ static __always_inline int route_ask(struct xdp_md *ctx, const struct packet *pk
 		copy(fib->ipv6_src, ip + 8, 16);
 		daddr6(pkt, ip, fib->ipv6_dst);
 	}
-	if (!back) {
-		ports = route_ports(pkt);
-		fib->sport = ports;
-		fib->dport = ports >> 16;
-	}
+	if (!back)
+		route_flow_ports(pkt, fib);
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 

@@ -4,6 +4,7 @@
 
 #include "choice.h"
 #include "fib.h"
+#include "hop.h"
 #include "send.h"
 #include "source.h"
 #include "straight.h"
@@ -98,54 +99,34 @@ static __always_inline int route_hop_reason(__u8 action)
 	return REASON_NONE;
 }
 
-/* Copies a next hop, and marks it as used. One that user space is writing is left to the kernel's lookup. */
-static __noinline void route_read_hop(__u32 number, struct route_hop *to, __u32 used)
-{
-	struct route_hop *hop = bpf_map_lookup_elem(&route_hops, &number);
-	__u32 seq;
-
-	if (!hop) {
-		to->action = ROUTE_ASK;
-		to->remember = 0;
-		return;
-	}
-	seq = seq_begin(&hop->seq);
-	*to = *hop;
-	if (!seq_same(&hop->seq, seq)) {
-		to->action = ROUTE_ASK;
-		to->remember = 0;
-	}
-	to->seq = seq;
-	if (to->action == ROUTE_FORWARD && to->used != used)
-		*(volatile __u32 *)&hop->used = used;
-	to->used = used;
-}
-
 /*
- * Finds the next hop on a connected network, where the destination is the neighbor. The kernel is asked for a neighbor
- * that is not known.
+ * Takes the next hop that the kernel has chosen before for the flow of a packet, and returns true. If the kernel has to be asked, the
+ * notes say under what its answer may be remembered. to has the next hop that the mirror has found.
  */
-static __noinline void route_connected(const struct packet *pkt, struct route_hop *to)
+static __noinline bool route_recall(const struct packet *pkt, const struct route_state *st,
+				    struct route_hop *to)
 {
-	const void *ip = pkt->data + pkt->l3;
-	struct ip_addr dst __attribute__((aligned(8)));
-	__u32 *number;
+	__u8 policy = pkt->ip == 4 ? st->hash4 : st->hash6;
+	__u32 mtu = pkt->ip == 4 ? st->mtu4 : st->mtu6;
+	struct route_notes *notes = route_note();
+	__u64 found;
 
-	number = NULL;
-	barrier_var(ip);
-	if (ip + 20 <= pkt->data_end && pkt->ip == 4) {
-		number = route_neighbor4(to->dev, daddr4(pkt, ip));
-	} else if (pkt->ip == 6) {
-		barrier_var(ip);
-		if (ip + 40 <= pkt->data_end) {
-			daddr6(pkt, ip, &dst);
-			number = route_neighbor6(to->dev, &dst);
-		}
-	}
-	if (number)
-		route_read_hop(*number, to, to->used);
-	else
-		to->action = ROUTE_ASK;
+	if (!notes)
+		return false;
+	notes->slot = 1;
+	/* bpf_fib_lookup heeds the MTU of a route only if it is locked: route_by_kernel decides. */
+	if (policy > 1 || (mtu && pkt->ip_len > mtu) || !route_flow(pkt, st) ||
+	    !route_flow_of(pkt, policy, &notes->flow))
+		return false;
+	notes->seq = to->seq;
+	found = route_choice(&notes->flow, notes->seq);
+	fence(); /* the kernel is asked after the slot has been read */
+	notes->slot = found >> 32;
+	if (!(__u32)found)
+		return false;
+	notes->slot = 1;
+	route_read_hop(found, to, to->used);
+	return to->action == ROUTE_FORWARD && pkt->ip_len <= to->hop.mtu;
 }
 
 /* Takes the next hop from the kernel's lookup. to has the next hop that the mirror has found. Returns what route_fib_hop does. */
@@ -177,7 +158,6 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	__u64 now = coarse_recent();
 	__u64 until = *(volatile const __u64 *)(v4 ? &st->until4 : &st->until6);
 	bool current = route_mirror && (route_trusting || now < until);
-	__u64 found = ROUTE_UNSETTLED;
 	__u32 number = 0;
 	int reason;
 	__u8 ttl;
@@ -204,7 +184,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	}
 	if (reason)
 		return reason;
-	route_read_hop(number, hop, now >> ROUTE_USED_SHIFT);
+	route_copy_hop(number, hop, now >> ROUTE_USED_SHIFT);
 	if (hop->action == ROUTE_CONNECTED)
 		route_connected(pkt, hop);
 	if (current && hop->action == ROUTE_LOCAL)
@@ -220,23 +200,20 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	 */
 	if (reason)
 		return *asked ? PASS_ROUTE_KERNEL : reason;
-	if (*asked && current && hop->remember && route_flow(pkt, st)) {
-		found = route_recall(pkt, st, number, hop->seq);
-		if ((__u32)found) {
-			route_read_hop(found, hop, hop->used);
-			*asked = hop->action != ROUTE_FORWARD || pkt->ip_len > hop->hop.mtu;
-			found = ROUTE_UNSETTLED;
-		}
-		found |= number;
-	}
-	if (*asked)
-		reason = route_by_kernel(ctx, pkt, st, in->index, hop);
-	else
+	if (!*asked) {
 		reason = route_hop_reason(hop->action);
-	if (reason < 0) {
-		if (!(found & ROUTE_UNSETTLED))
-			route_remember(pkt, st, found, hop->seq, -reason);
-		reason = REASON_NONE;
+	} else {
+		if (!current)
+			hop->remember = 0;
+		if (route_mirror && hop->remember && route_recall(pkt, st, hop))
+			*asked = false;
+		else
+			reason = route_by_kernel(ctx, pkt, st, in->index, hop);
+		if (reason < 0) {
+			if (route_mirror && hop->remember)
+				route_remember(-reason);
+			reason = REASON_NONE;
+		}
 	}
 	if (reason)
 		return reason;

@@ -50,24 +50,51 @@ static __always_inline __u32 straight_find(const void *ip, const struct route_de
 }
 
 /*
- * The next hop that the kernel has chosen before for a packet of TCP or UDP, 0 if it has to be asked. number is what the mirror has
- * for the destination, and seq is its counter.
+ * The number of the next hop that the kernel has chosen before for a packet of TCP or UDP, 0 if it has to be asked. hop is what the
+ * mirror has for the destination.
  */
-static __always_inline __u32 straight_choice(const void *ip, const void *data_end, __u32 ip_len,
-					     const struct route_state *st, __u32 number, __u32 seq,
-					     const bool v6)
+static __always_inline __u32 straight_choice(struct xdp_md *ctx, __u32 ip_len,
+					     const struct route_hop *hop, const bool v6)
 {
-	__u8 proto = LOAD8(ip + (v6 ? 6 : 9));
-	bool fragment = !v6 && LOAD16(ip + 6) & bpf_htons(0x3fff);
-	__u32 mtu = v6 ? st->mtu6 : st->mtu4;
+	const void *ip = (void *)(long)ctx->data + ETH_HLEN;
+	const void *data_end = (void *)(long)ctx->data_end;
+	__u32 seq = seq_begin(&hop->seq), mtu, ports = 0, zero = 0;
+	struct route_state *st;
 	struct route_flow f;
+	__u8 proto, policy;
 
-	if ((proto != IPPROTO_TCP && proto != IPPROTO_UDP) || (mtu && ip_len > mtu))
+	st = bpf_map_lookup_elem(&route_states, &zero);
+	if (!st || !hop->remember || ip + (v6 ? 40 : 20) > data_end)
 		return 0;
-	if (!route_flow_from(ip, route_l4_ports(ip, data_end, ip_len, proto, fragment, v6), proto,
-			     st, number, v6, &f))
+	proto = LOAD8(ip + (v6 ? 6 : 9));
+	policy = v6 ? st->hash6 : st->hash4;
+	mtu = v6 ? st->mtu6 : st->mtu4;
+	if ((proto != IPPROTO_TCP && proto != IPPROTO_UDP) || policy > 1 || (mtu && ip_len > mtu))
 		return 0;
+	if (policy)
+		ports = route_ports(ip, data_end, ip_len, proto,
+				    !v6 && LOAD16(ip + 6) & bpf_htons(0x3fff), v6);
+	f.key = route_flow_key(v6, policy, proto, LOAD32(ip), ports);
+	if (v6) {
+		copy(f.addr, ip + 8, 32);
+	} else {
+		f.addr[0] = LOAD64(ip + 12);
+		f.addr[1] = f.addr[2] = f.addr[3] = 0;
+	}
 	return route_choice(&f, seq);
+}
+
+/* Not inlined, and given little, so that packets by a single next hop have the registers for themselves. */
+static __noinline __u32 straight_choice4(struct xdp_md *ctx, __u32 ip_len,
+					 const struct route_hop *hop)
+{
+	return straight_choice(ctx, ip_len, hop, false);
+}
+
+static __noinline __u32 straight_choice6(struct xdp_md *ctx, __u32 ip_len,
+					 const struct route_hop *hop)
+{
+	return straight_choice(ctx, ip_len, hop, true);
 }
 
 /*
@@ -102,21 +129,21 @@ static __always_inline __u32 route_straight(struct xdp_md *ctx, const struct rou
 	if (!hop)
 		return 0;
 	seq = seq_begin(&hop->seq);
-	if (hop->action != ROUTE_FORWARD) {
-		if (!hop->remember)
-			return 0;
-		number = straight_choice(ip, data_end, ip_len, st, number, seq, v6);
+	if (__builtin_expect(hop->action != ROUTE_FORWARD, false)) {
+		number = v6 ? straight_choice6(ctx, ip_len, hop)
+			    : straight_choice4(ctx, ip_len, hop);
 		hop = bpf_map_lookup_elem(&route_hops, &number);
 		if (!number || !hop)
 			return 0;
 		seq = seq_begin(&hop->seq);
+		if (hop->action != ROUTE_FORWARD)
+			return 0;
 	}
 	to = hop->hop.port;
 	dev = hop->dev;
 	dmac = LOAD64(hop->hop.dmac);
 	smac = LOAD64(hop->hop.smac);
-	if (hop->action != ROUTE_FORWARD || hop->hop.vlan || ip_len > hop->hop.mtu ||
-	    !next_hop_takes(ctx, &hop->hop, len))
+	if (hop->hop.vlan || ip_len > hop->hop.mtu || !next_hop_takes(ctx, &hop->hop, len))
 		return 0;
 	used = hop->used;
 	if (!seq_same(&hop->seq, seq))

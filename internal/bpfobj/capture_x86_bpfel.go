@@ -76,6 +76,7 @@ const (
 	CaptureMapRouteChoices          = "route_choices"
 	CaptureMapRouteHops             = "route_hops"
 	CaptureMapRouteNeighbors        = "route_neighbors"
+	CaptureMapRouteNotes            = "route_notes"
 	CaptureMapRouteOwn4             = "route_own4"
 	CaptureMapRouteRoot4            = "route_root4"
 	CaptureMapRouteRoot6            = "route_root6"
@@ -241,6 +242,7 @@ type CaptureMapSpecs struct {
 	RouteChoices   *ebpf.MapSpec `ebpf:"route_choices"`
 	RouteHops      *ebpf.MapSpec `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.MapSpec `ebpf:"route_neighbors"`
+	RouteNotes     *ebpf.MapSpec `ebpf:"route_notes"`
 	RouteOwn4      *ebpf.MapSpec `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.MapSpec `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.MapSpec `ebpf:"route_root6"`
@@ -380,6 +382,7 @@ type CaptureMaps struct {
 	RouteChoices   *ebpf.Map `ebpf:"route_choices"`
 	RouteHops      *ebpf.Map `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.Map `ebpf:"route_neighbors"`
+	RouteNotes     *ebpf.Map `ebpf:"route_notes"`
 	RouteOwn4      *ebpf.Map `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.Map `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.Map `ebpf:"route_root6"`
@@ -439,6 +442,7 @@ func (m *CaptureMaps) Close() error {
 		m.RouteChoices,
 		m.RouteHops,
 		m.RouteNeighbors,
+		m.RouteNotes,
 		m.RouteOwn4,
 		m.RouteRoot4,
 		m.RouteRoot6,

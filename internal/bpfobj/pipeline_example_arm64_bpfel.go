@@ -537,6 +537,7 @@ const (
 	PipelineMapRouteChoices          = "route_choices"
 	PipelineMapRouteHops             = "route_hops"
 	PipelineMapRouteNeighbors        = "route_neighbors"
+	PipelineMapRouteNotes            = "route_notes"
 	PipelineMapRouteOwn4             = "route_own4"
 	PipelineMapRouteRoot4            = "route_root4"
 	PipelineMapRouteRoot6            = "route_root6"
@@ -684,6 +685,7 @@ type PipelineMapSpecs struct {
 	RouteChoices   *ebpf.MapSpec `ebpf:"route_choices"`
 	RouteHops      *ebpf.MapSpec `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.MapSpec `ebpf:"route_neighbors"`
+	RouteNotes     *ebpf.MapSpec `ebpf:"route_notes"`
 	RouteOwn4      *ebpf.MapSpec `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.MapSpec `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.MapSpec `ebpf:"route_root6"`
@@ -805,6 +807,7 @@ type PipelineMaps struct {
 	RouteChoices   *ebpf.Map `ebpf:"route_choices"`
 	RouteHops      *ebpf.Map `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.Map `ebpf:"route_neighbors"`
+	RouteNotes     *ebpf.Map `ebpf:"route_notes"`
 	RouteOwn4      *ebpf.Map `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.Map `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.Map `ebpf:"route_root6"`
@@ -860,6 +863,7 @@ func (m *PipelineMaps) Close() error {
 		m.RouteChoices,
 		m.RouteHops,
 		m.RouteNeighbors,
+		m.RouteNotes,
 		m.RouteOwn4,
 		m.RouteRoot4,
 		m.RouteRoot6,

@@ -85,6 +85,7 @@ const (
 	SFlowMapRouteChoices          = "route_choices"
 	SFlowMapRouteHops             = "route_hops"
 	SFlowMapRouteNeighbors        = "route_neighbors"
+	SFlowMapRouteNotes            = "route_notes"
 	SFlowMapRouteOwn4             = "route_own4"
 	SFlowMapRouteRoot4            = "route_root4"
 	SFlowMapRouteRoot6            = "route_root6"
@@ -241,6 +242,7 @@ type SFlowMapSpecs struct {
 	RouteChoices   *ebpf.MapSpec `ebpf:"route_choices"`
 	RouteHops      *ebpf.MapSpec `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.MapSpec `ebpf:"route_neighbors"`
+	RouteNotes     *ebpf.MapSpec `ebpf:"route_notes"`
 	RouteOwn4      *ebpf.MapSpec `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.MapSpec `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.MapSpec `ebpf:"route_root6"`
@@ -371,6 +373,7 @@ type SFlowMaps struct {
 	RouteChoices   *ebpf.Map `ebpf:"route_choices"`
 	RouteHops      *ebpf.Map `ebpf:"route_hops"`
 	RouteNeighbors *ebpf.Map `ebpf:"route_neighbors"`
+	RouteNotes     *ebpf.Map `ebpf:"route_notes"`
 	RouteOwn4      *ebpf.Map `ebpf:"route_own4"`
 	RouteRoot4     *ebpf.Map `ebpf:"route_root4"`
 	RouteRoot6     *ebpf.Map `ebpf:"route_root6"`
@@ -428,6 +431,7 @@ func (m *SFlowMaps) Close() error {
 		m.RouteChoices,
 		m.RouteHops,
 		m.RouteNeighbors,
+		m.RouteNotes,
 		m.RouteOwn4,
 		m.RouteRoot4,
 		m.RouteRoot6,

@@ -27,6 +27,7 @@ var kernelRows = append([]string{
 // By what that one has risen in the same run, in the same guest, theirs may rise as well.
 var askingRows = map[string]string{
 	"cost/route-fib4": "cost/fib4", "cost/route-fib6": "cost/fib6",
+	"cost/route-multi-fib4": "cost/fib4", "cost/route-multi-fib6": "cost/fib6",
 	"path/route-fib4": "path/fib4", "path/route-fib6": "path/fib6",
 }
 

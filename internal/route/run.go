@@ -435,7 +435,8 @@ func (f *feed) believe(at time.Duration) {
 	}
 	f.believed = f.now()
 	f.setCurrent(at + believeFor)
-	if f.onSynced != nil && f.trusted[0] > 0 && f.trusted[1] > 0 && !f.unsettled {
+	// While tables change all the time, something may be unsettled again whenever this looks.
+	if f.onSynced != nil && f.trusted[0] > 0 && f.trusted[1] > 0 && (!f.unsettled || f.settledAt > f.dumpEnded) {
 		f.onSynced()
 		f.onSynced = nil
 	}

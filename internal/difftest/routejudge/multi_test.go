@@ -44,6 +44,14 @@ func ownWays(v6 bool, weights ...int) string {
 	return b.String()
 }
 
+// otherWays are next hops whose gateways are not of the route's family, or have link-local addresses.
+func otherWays(v6 bool) string {
+	if v6 {
+		return " nexthop via fe80::1:4 dev p1 weight 2 nexthop via fe80::2:5 dev p2"
+	}
+	return " nexthop via inet6 fd00:1:1::2 dev p1 nexthop via inet6 fe80::2:3 dev p2 weight 2"
+}
+
 // groupOf returns the members of a group with their weights.
 func groupOf(v6 bool, weights ...int) string {
 	var all []string
@@ -90,6 +98,7 @@ func multiRoutes() string {
 		fmt.Fprintf(&b, "route add %s nhid %d\n", multiPrefix(v6, 2), object(v6, pairGroup))
 		fmt.Fprintf(&b, "route add %s nhid %d\n", multiPrefix(v6, 3), object(v6, largeGroup))
 		fmt.Fprintf(&b, "route add %s nhid %d\n", multiPrefix(v6, 4), object(v6, resilientGroup))
+		fmt.Fprintf(&b, "route add %s%s\n", multiPrefix(v6, 7), otherWays(v6))
 	}
 	return b.String()
 }
@@ -166,19 +175,25 @@ func (m *multiTrial) awaitRemembered(what string) {
 // change.
 func (m *multiTrial) apply(lines string, sysctls ...[2]string) {
 	m.t.Helper()
-	set := func(w *twin) {
+	m.change(func(w *twin) error {
 		w.try(lines)
 		for _, s := range sysctls {
 			w.set("net/"+s[0], s[1])
 		}
-	}
+		return nil
+	})
+}
+
+// change is apply for what set does to a twin.
+func (m *multiTrial) change(set func(w *twin) error) {
+	m.t.Helper()
 	m.kernel.enter()
-	set(m.kernel)
+	check(m.t, set(m.kernel))
 	m.kernel.wire.drain() // what has waited for a neighbor
 	m.fast.twin.enter()
 	done := make(chan error, 1)
 	go func() {
-		done <- inNamespace(m.fast.twin, func() error { set(m.fast.twin); return nil })
+		done <- inNamespace(m.fast.twin, func() error { return set(m.fast.twin) })
 	}()
 	var until time.Time
 	for until.IsZero() || time.Now().Before(until) {
@@ -297,7 +312,7 @@ var multiChanges = []multiChange{
 // TestSeveralNextHops judges what the programs remember of the kernel's choices, while what the kernel chooses from and by changes.
 func TestSeveralNextHops(t *testing.T) {
 	m := newMultiTrial(t, 21)
-	m.flows = m.flowsTo(40, 0, 1, 2, 3)
+	m.flows = m.flowsTo(40, 0, 1, 2, 3, 7)
 	m.awaitRemembered("at first")
 	m.complain("at first")
 	for _, ch := range multiChanges {
@@ -336,7 +351,7 @@ func TestSeedOfSeveralNextHops(t *testing.T) {
 // TestMembersOfSeveralDie takes neighbors and a port away. The kernel then chooses from what is left.
 func TestMembersOfSeveralDie(t *testing.T) {
 	m := newMultiTrial(t, 23)
-	m.flows = m.flowsTo(40, 0, 1, 2, 3)
+	m.flows = m.flowsTo(40, 0, 1, 2, 3, 7)
 	m.awaitRemembered("at first")
 	gone := onNeighbor("del", 3, "")
 	m.apply(gone(false) + gone(true))
@@ -369,6 +384,71 @@ func TestMembersOfSeveralDie(t *testing.T) {
 	m.settle("the port up again", false)
 	m.awaitRemembered("the port up again")
 	m.complain("the port up again, remembered")
+}
+
+// ignoreDown are the settings of a device by which the kernel does not choose next hops while it has no carrier.
+func ignoreDown(device, value string) [][2]string {
+	return [][2]string{
+		{"ipv4/conf/" + device + "/ignore_routes_with_linkdown", value}, {"ipv6/conf/" + device + "/ignore_routes_with_linkdown", value},
+	}
+}
+
+// TestSeveralWithoutCarrier takes the carrier of a port away, by which some next hops are. A setting says whether the kernel chooses
+// them nevertheless.
+func TestSeveralWithoutCarrier(t *testing.T) {
+	m := newMultiTrial(t, 25)
+	m.flows = m.flowsTo(40, 0, 1, 2, 3, 7)
+	m.awaitRemembered("at first")
+	carrier := func(what string, on bool) {
+		t.Helper()
+		m.change(func(w *twin) error { return w.setCarrier(1, on) })
+		m.settle(what, false)
+		m.awaitRemembered(what)
+		m.complain(what + ", remembered")
+	}
+	setting := func(what, value string) {
+		t.Helper()
+		m.apply("", ignoreDown("p1", value)...)
+		m.settle(what, false)
+		m.awaitRemembered(what)
+		m.complain(what + ", remembered")
+	}
+	setting("next hops without a carrier are left out", "1")
+	carrier("no carrier, left out", false)
+	setting("no carrier, not left out", "0")
+	setting("no carrier, left out again", "1")
+	carrier("a carrier again", true)
+	setting("next hops without a carrier are not left out", "0")
+	carrier("no carrier", false)
+	carrier("a carrier at last", true)
+}
+
+// TestSeveralByAnotherDevice is about a route of which one next hop is by a device without the program. What becomes of that device
+// decides which flows the others get.
+func TestSeveralByAnotherDevice(t *testing.T) {
+	m := newMultiTrial(t, 26)
+	lines := "link add d0 type veth peer name d1\nlink set d1 up\nlink set d0 up\n" +
+		"addr add 10.9.0.1/24 dev d0\naddr add fd00:9::1/64 nodad dev d0\n" +
+		"neigh add 10.9.0.2 lladdr 02:00:00:00:09:02 dev d0 nud permanent\nneigh add fd00:9::2 lladdr 02:00:00:00:09:02 dev d0 nud permanent\n" +
+		fmt.Sprintf("route add %s nexthop via 10.9.0.2 dev d0 nexthop %s\n", multiPrefix(false, 6), memberWay(false, 0)) +
+		fmt.Sprintf("route add %s nexthop via fd00:9::2 dev d0 nexthop %s\n", multiPrefix(true, 6), memberWay(true, 0))
+	m.flows = m.flowsTo(100, 6)
+	m.apply(lines)
+	for _, step := range []struct {
+		what, lines string
+		sysctls     [][2]string
+	}{
+		{what: "at first"},
+		{what: "left out without a carrier", sysctls: ignoreDown("d0", "1")},
+		{what: "no carrier", lines: "link set d1 down\n"},
+		{what: "a carrier again", lines: "link set d1 up\n"},
+		{what: "no device", lines: "link del d0\n"},
+	} {
+		m.apply(step.lines, step.sysctls...)
+		m.settle(step.what, false)
+		m.awaitRemembered(step.what)
+		m.complain(step.what + ", remembered")
+	}
 }
 
 // TestChoicesLeftToTheKernel checks that the kernel is asked each time where its choice depends on more than the flow and what it

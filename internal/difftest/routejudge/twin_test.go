@@ -5,6 +5,7 @@
 package routejudge
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -129,6 +130,31 @@ func (w *twin) awaitUp(port int) {
 			w.t.Fatalf("%s does not come up: %v", portName(port), l.Attrs().OperState)
 		}
 	}
+}
+
+// setCarrier takes the carrier of a port away or gives it back, and waits until the kernel has noticed. It is called in the
+// router's namespace.
+func (w *twin) setCarrier(port int, on bool) error {
+	set := netlink.LinkSetDown
+	if on {
+		set = netlink.LinkSetUp
+	}
+	err := netns.Set(w.world)
+	if err == nil {
+		err = errors.Join(set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: w.far[port]}}), netns.Set(w.router))
+	}
+	for end := time.Now().Add(patience); err == nil; time.Sleep(time.Millisecond) {
+		l, err := netlink.LinkByIndex(w.index[port])
+		switch {
+		case err != nil:
+			return err
+		case (l.Attrs().OperState == netlink.OperUp) == on:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("the carrier of %s does not become %v: %v", portName(port), on, l.Attrs().OperState)
+		}
+	}
+	return err
 }
 
 func portName(i int) string { return fmt.Sprintf("p%d", i) }

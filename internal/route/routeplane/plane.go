@@ -110,7 +110,7 @@ func mapArray[T any](p *Plane, name string, prot int) ([]T, error) {
 func Memory(inst *datapath.Instance) (n uint64) {
 	for _, name := range []string{
 		bpfobj.PipelineMapRouteRoot4, bpfobj.PipelineMapRouteBlocks4, bpfobj.PipelineMapRouteRoot6, bpfobj.PipelineMapRouteBlocks6, bpfobj.PipelineMapRouteHops,
-		bpfobj.PipelineMapRouteChoices,
+		bpfobj.PipelineMapRouteChoices, bpfobj.PipelineMapRouteSlots4, bpfobj.PipelineMapRouteSlots6,
 	} {
 		if m := inst.Map(name); m != nil {
 			n += uint64(m.ValueSize()) * uint64(m.MaxEntries())
