@@ -62,4 +62,17 @@ static __noinline void route_connected(const struct packet *pkt, struct route_ho
 		to->action = ROUTE_ASK;
 }
 
+/*
+ * Whether the kernel's answer may be remembered, if it is asked in the place of a next hop. The verifier forgets here what it knows of
+ * the next hop, and so looks at what follows once, and not for each way in which the next hop was found.
+ */
+__noinline int route_doubt(struct route_hop *hop, bool current)
+{
+	if (!route_mirror || !hop)
+		return 0;
+	if (!current)
+		hop->remember = 0;
+	return hop->remember;
+}
+
 #endif

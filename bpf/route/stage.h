@@ -203,9 +203,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	if (!*asked) {
 		reason = route_hop_reason(hop->action);
 	} else {
-		if (!current)
-			hop->remember = 0;
-		if (route_mirror && hop->remember && route_recall(pkt, st, hop))
+		if (route_mirror && route_doubt(hop, current) && route_recall(pkt, st, hop))
 			*asked = false;
 		else
 			reason = route_by_kernel(ctx, pkt, st, in->index, hop);
