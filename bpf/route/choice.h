@@ -98,6 +98,7 @@ struct route_notes {
 	struct route_flow flow;
 	__u32 slot;
 	__u32 seq;
+	__u32 now; /* as route_hop.used */
 };
 
 /* Key: 0. Writer: the programs, which handle one packet after the other on a CPU. */
@@ -229,12 +230,13 @@ none:
 }
 
 /*
- * Finds a place for a flow: that which it has, or else a free one, or the one that was not used for longest. Begins to write it;
- * returns NULL while another program writes it.
+ * Finds a place for a flow: that which it has, or else a free one, or the one that was not used for longest, before the time now.
+ * Where all are in use, flows that take the place from each other would all ask the kernel. Begins to write it; returns NULL if there
+ * is none, or another program writes it.
  */
-static __always_inline struct route_choice *route_room(const struct route_flow *f)
+static __always_inline struct route_choice *route_room(const struct route_flow *f, __u32 now)
 {
-	__u32 place = route_place(f), best = place, oldest = -1, i, key, used;
+	__u32 place = route_place(f), best = -1, oldest = now, i, key, used;
 	struct route_choice *c;
 
 #pragma clang loop unroll(disable)
@@ -278,7 +280,7 @@ __noinline int route_remember(__u32 way)
 	if (!n || n->slot & 1 || !way)
 		return 0;
 	f = &n->flow;
-	c = route_room(f);
+	c = route_room(f, n->now);
 	if (!c)
 		return 0;
 	fence();

@@ -119,6 +119,7 @@ static __noinline bool route_recall(const struct packet *pkt, const struct route
 	    !route_flow_of(pkt, policy, &notes->flow))
 		return false;
 	notes->seq = to->seq;
+	notes->now = to->used;
 	found = route_choice(&notes->flow, notes->seq);
 	fence(); /* the kernel is asked after the slot has been read */
 	notes->slot = found >> 32;

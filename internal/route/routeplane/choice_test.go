@@ -3,10 +3,13 @@
 package routeplane
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"culvert/internal/route/lpm"
 	"culvert/internal/testbed"
@@ -172,5 +175,67 @@ func TestChoicesOfManyFlows(t *testing.T) {
 	t.Logf("asked for %d of %d packets of known flows, in %v", asked[true], asked[false], time.Since(began))
 	if asked[false] < flows/2 || asked[true] > flows/25 {
 		t.Errorf("%d flows asked the kernel, and %d of them again", asked[false], asked[true])
+	}
+}
+
+// choicePlaces is the number of the four places of an IPv4 flow (route_place of bpf/route/choice.h), without ports.
+func choicePlaces(src, dst netip.Addr) uint64 {
+	const m = 0x9e3779b97f4a7c15
+	word := func(a netip.Addr) uint64 { return uint64(binary.LittleEndian.Uint32(a.AsSlice())) }
+	key := uint64(1) << 40 // ROUTE_FLOW_V4
+	h := (word(dst)<<32 | word(src)) + key*m
+	h ^= h >> 32
+	h *= m
+	h ^= h >> 29
+	h *= 0xd6e8feb86659fd93
+	h ^= h >> 32
+	return h & (maxChoices - 1) / 4
+}
+
+// TestChoicesInUse has one flow more than places: it takes none from flows that are in use, and one from a flow that is not.
+func TestChoicesInUse(t *testing.T) {
+	b := newChoiceBed(t)
+	same := make(map[uint64][]string)
+	var five []string
+	for n := 0; len(five) < 5; n++ {
+		src := netip.AddrFrom4([4]byte{11, byte(n >> 16), byte(n >> 8), byte(n)})
+		places := choicePlaces(src, netip.MustParseAddr(severalTo[false].to))
+		same[places] = append(same[places], src.String())
+		five = same[places]
+	}
+	asked := func(flows []string) uint64 {
+		before := b.count("fwd route-fib")
+		for _, src := range flows {
+			_, _, err := b.inst.TestRun(b.packet(src, severalTo[false].to, 0, 64), "west")
+			b.must(err)
+		}
+		return b.count("fwd route-fib") - before
+	}
+	tick := func() int64 {
+		var now unix.Timespec
+		b.must(unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now))
+		return now.Nano() >> usedShift
+	}
+	for {
+		for at := tick(); tick() == at; {
+			time.Sleep(time.Millisecond)
+		}
+		at := tick()
+		asked(five[:4])
+		all, last := asked(five), asked(five[4:])
+		if tick() != at {
+			continue // whether a flow is in use is known to about a second
+		}
+		if all != 1 || last != 1 {
+			t.Fatalf("%d of five flows have asked, and the fifth %d times again", all, last)
+		}
+		for tick() < at+2 {
+			time.Sleep(time.Millisecond)
+		}
+		asked(five[4:])
+		if last = asked(five[4:]); last != 0 {
+			t.Errorf("the fifth flow asks when the others are idle")
+		}
+		return
 	}
 }
