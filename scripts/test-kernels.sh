@@ -20,7 +20,7 @@ declare -A suites=(
   [decapplane]='-test.run=^TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)$'
   [lbplane]='-test.run=^(TestGC(Frees|BeforeTimesWrap|UnderLoad)|Test(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|VLAN(s|Devices)|Forged(SYN|End|Fragment|ID)|Migrate(Locked|Busy)|SourcePort)|TestUnclaimed(IsAnswered|IsDropped|IsTheKernels|OnVLANs)|TestProbeMarksOfOthers)$'
   [scionplane]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestLimitedPunts|TestLimitsAreNotShared|TestBFD.*|TestLinkAccept|TestSocketGuard.*|TestFramesOfSeveralBuffers)$'
-  [routeplane]='-test.run=^(TestRouteB.*|TestChoice.*|TestRouteTrims|TestRouteLimitsByInterface|TestLBWithAllStages)$'
+  [routeplane]='-test.run=^(TestRouteB.*|TestChoice(Forgotten|NotRemembered|sInUse)|TestRouteTrims|TestRouteLimitsByInterface|TestLBWithAllStages)$'
   [example]='-test.run=. -packets=600'
   [scionjudge]='-test.run=^(TestXDPAgainstReference|TestXDPLinkDown|TestGeneratedFileIsForwarded)$ -packets=4000'
   [load]='-test.run=^(TestAddresses|TestCost[RUTC].*|TestGeneratorSink.*|TestSink.*|TestGeneratorRefuses.*|TestOrder.*|TestGeneratorStamps.*)$'
