@@ -35,7 +35,7 @@ task_package() {
 # them, and what they cost there. `make bench-insn` counts all rows on both kernels.
 readonly oldest=(cost/culvert-nomac cost/culvert-cold cost/culvert-general cost/culvert-switch-cold
   cost/filter-pass-1 cost/filter-drop cost/filter-shape-1000 cost/filter-limit-src cost/filter-protect cost/filter-set-10-cold
-  cost/lb-known cost/lb-known6 cost/lb-new cost/route-mirror4 cost/route-mirror6 cost/route-fib4 cost/route-general4
+  cost/lb-known cost/lb-known6 cost/lb-new cost/route-mirror4 cost/route-mirror6 cost/route-fib4 cost/route-general4 cost/route-multi4 cost/route-multi-fib6
   cost/capture-filter-port cost/sflow-drop cost/spread-scion path/culvert-cold path/worker-scion)
 
 # Guests take what CPU time is left over: how fast they are changes nothing of what they find.
