@@ -16,7 +16,7 @@ import (
 // BackendName names a backend of a VIP.
 type BackendName struct {
 	onLB
-	// VIP is the name of the VIP. The protocol may be left out where there is one VIP of that address and port.
+	// VIP is the name of the VIP: 192.0.2.1:80/tcp.
 	VIP string `json:"vip"`
 	// Backend is the address of the backend.
 	Backend string `json:"backend"`

@@ -174,7 +174,7 @@ func (a *VIPAdd) do(ctx context.Context, inst *datapath.Instance, r *Result) err
 // VIPSet asks for other settings of a VIP.
 type VIPSet struct {
 	onLB
-	// VIP is its name. The protocol may be left out where there is one VIP of that address and port.
+	// VIP is its name: 192.0.2.1:80/tcp.
 	VIP string `json:"vip"`
 	VIPSettings
 }
