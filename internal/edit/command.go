@@ -35,7 +35,7 @@ func CommandLine(words string, request []byte) string {
 	line := []string{words}
 	var flags []string
 	for _, m := range members {
-		// The rate limit's table size has the member that sets have for what is in them.
+		// A rule's entries are a number, for how many addresses it keeps rates: a flag.
 		if operands[m.name] && !(m.name == "entries" && words == "filter add") {
 			line = append(line, shown(m.value)...)
 			continue
@@ -51,7 +51,7 @@ type member struct {
 	value any
 }
 
-// inOrder reads an object without losing the order of its members. Members of objects in it lose theirs to the same.
+// inOrder reads an object with its members in the order in which they are written, and objects in it in the same way.
 func inOrder(object []byte) (members []member, err error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.UseNumber()
