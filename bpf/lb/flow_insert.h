@@ -91,8 +91,6 @@ static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const st
 		if (found)
 			return found;
 	}
-	if (!lb_insert_within_rate(syn))
-		return 0;
 	now = lb_time();
 	way = lb_way_preferred(f->hash);
 	if (b->tag[way])
@@ -111,13 +109,14 @@ static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const st
 
 /*
  * Inserts a flow. Returns its backend: another one if another CPU has inserted it first, 0 if there is no room or the
- * rate is used up.
+ * rate is used up. The caller has looked the flow up. The rate is asked first: in a flood hardly a bucket is in the
+ * cache, and its lock would have to wait for it, while all that follows the lookup need not.
  */
 __noinline __u32 lb_flow_insert(const struct lb_flow *f, __u32 id, int syn)
 {
 	struct lb_bucket *b;
 
-	if (!lb_on || !f)
+	if (!lb_on || !f || !lb_insert_within_rate(syn))
 		return 0;
 	b = lb_bucket(f->hash);
 	if (!b)

@@ -38,7 +38,8 @@ func TestLBCosts(t *testing.T) {
 			}
 			continue
 		}
-		want := map[string]int{"lb-cold@cost": 20_000, "lb-new@cost": costChecked + 3*costRepeat}[row.Name]
+		fresh := costChecked + 3*costRepeat
+		want := map[string]int{"lb-cold@cost": 20_000, "lb-new@cost": fresh, "lb-over-limit@cost": fresh}[row.Name]
 		if want == 0 {
 			want = clients
 		}
@@ -47,7 +48,8 @@ func TestLBCosts(t *testing.T) {
 		}
 	}
 	want := []string{
-		"lb-known@cost", "lb-known-gue@cost", "lb-known-l2@cost", "lb-known6@cost", "lb-cold@cost", "lb-new@cost", "lb-ring@cost",
+		"lb-known@cost", "lb-known-gue@cost", "lb-known-l2@cost", "lb-known6@cost", "lb-cold@cost", "lb-new@cost", "lb-over-limit@cost",
+		"lb-ring@cost",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("rows %v, want %v", names, want)
@@ -61,6 +63,8 @@ func TestLBCostsOfOtherPackets(t *testing.T) {
 	for name, d := range map[string]*costDevice{
 		"new ones that come twice": {clients: 10, fresh: true, culvert: culvert{insertRate: unlimited}},
 		"more than are taken in":   {clients: 40_000, culvert: culvert{insertRate: 1}},
+		"fewer than the limit":     {clients: 10_000, fresh: true, over: true, culvert: culvert{insertRate: unlimited}},
+		"known ones above it":      {clients: 10, over: true, culvert: culvert{insertRate: unlimited}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			row := &scenario.VethRow{Device: d, Opts: scenario.VethOptions{CPU: load.LastCPU()}}
