@@ -30,6 +30,13 @@ static __always_inline int eth_growth(__u16 to, __u16 from)
 	return (to ? VLAN_HLEN : 0) - (from ? VLAN_HLEN : 0);
 }
 
+/* Writes the tag. vlan is PACKET_TAGGED + VLAN ID. */
+static __always_inline void eth_write_tag(void *data, __u16 vlan)
+{
+	STORE16(data + 12, bpf_htons(ETH_P_8021Q));
+	STORE16(data + 14, bpf_htons(vlan & 0xfff));
+}
+
 /*
  * Writes the MAC addresses and the tag that a frame leaves with. eth_write_type writes the type of the payload. vlan is
  * PACKET_TAGGED + VLAN ID, or 0 for no tag. The caller has checked that the frame has room for the header.
@@ -38,10 +45,8 @@ static __always_inline void eth_write(void *data, const struct next_hop *hop, __
 {
 	copy(data, hop->dmac, 6);
 	copy(data + 6, hop->smac, 6);
-	if (vlan) {
-		STORE16(data + 12, bpf_htons(ETH_P_8021Q));
-		STORE16(data + 14, bpf_htons(vlan & 0xfff));
-	}
+	if (vlan)
+		eth_write_tag(data, vlan);
 }
 
 /* Writes the type of the payload into the Ethernet header. ip is where the payload begins. */

@@ -32,7 +32,6 @@ struct lb_packet {
 	__u8 id_config;
 	__u8 more; /* more fragments follow */
 	__u8 quiet; /* no ICMP error is sent if the packet does not fit */
-	__u8 sent; /* it has been sent */
 	__u32 mtu; /* if the packet does not fit: the longest IP packet that would, bytes */
 	__be32 id; /* identification of the datagram, for a fragment */
 	__u32 seen; /* for lb_assign: the upper half of what lb_flow_lookup has found; the lower half is backend */
@@ -54,16 +53,13 @@ static __always_inline void lb_addresses(const void *ip, bool v4, struct lb_vip_
 					 struct lb_flow *f)
 {
 	if (v4) {
-		key->addr.w[2] = IP4_MAPPED;
-		key->addr.w[3] = LOAD32(ip + 16);
+		STORE64(&key->addr.w[2], (__u64)LOAD32(ip + 16) << 32 | IP4_MAPPED);
 		f->src[0] = 0;
 		f->src[1] = (__u64)LOAD32(ip + 12) << 32 | IP4_MAPPED;
 		return;
 	}
-	key->addr.w[0] = LOAD32(ip + 24);
-	key->addr.w[1] = LOAD32(ip + 28);
-	key->addr.w[2] = LOAD32(ip + 32);
-	key->addr.w[3] = LOAD32(ip + 36);
+	STORE64(&key->addr.w[0], LOAD64(ip + 24));
+	STORE64(&key->addr.w[2], LOAD64(ip + 32));
 	f->src[0] = LOAD64(ip + 8);
 	f->src[1] = LOAD64(ip + 16);
 }
@@ -75,7 +71,7 @@ static __always_inline void lb_addresses(const void *ip, bool v4, struct lb_vip_
 static __always_inline bool lb_mapped(const struct lb_vip_key *key, const struct lb_flow *f)
 {
 	return (!f->src[0] && (__u32)f->src[1] == IP4_MAPPED) ||
-	       (!(key->addr.w[0] | key->addr.w[1]) && key->addr.w[2] == IP4_MAPPED);
+	       (!LOAD64(&key->addr.w[0]) && (__u32)LOAD64(&key->addr.w[2]) == IP4_MAPPED);
 }
 
 /*

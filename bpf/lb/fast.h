@@ -57,8 +57,9 @@ static __always_inline enum lb_fast lb_fast_flow(const struct packet *pkt, struc
 	return LB_FAST_FLOW;
 }
 
-/* What lb_fast returns in the place of a reason if the packet needs a backend. */
+/* What lb_fast returns in the place of a reason if it has sent the packet, or if the packet needs a backend. */
 enum lb_fast_result {
+	LB_FAST_SENT = REASON_NONE - 2,
 	LB_FAST_GONE = REASON_NONE - 1, /* the flow's backend has gone */
 	LB_FAST_ASSIGN = REASON_NONE,
 };
@@ -73,8 +74,8 @@ static __always_inline int lb_fast_assign(struct lb_packet *p, __u64 found,
 }
 
 /*
- * Sends a packet of a known flow to its backend and sets p->sent, if the packet fits. Otherwise it returns the reason,
- * or says that lb_fast_assigned finds the backend.
+ * Sends a packet of a known flow to its backend, if the packet fits. Otherwise it returns the reason, or says that
+ * lb_fast_assigned finds the backend.
  */
 __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 {
@@ -115,8 +116,7 @@ __noinline int lb_fast(struct xdp_md *ctx, struct lb_packet *p)
 		p->egress = backend.hop.port;
 	}
 	lb_count(p, FWD_LB_FLOW);
-	p->sent = true;
-	return FWD_LB_FLOW;
+	return LB_FAST_SENT;
 }
 
 /* Assigns the backend of a packet for which lb_fast has returned result. */

@@ -166,8 +166,8 @@ static __always_inline __u32 lb_way_preferred(__u64 hash)
 {
 	__u32 way = (hash >> 32 & 0xffff) * LB_WAYS >> 16;
 
-	barrier_var(
-		way); /* the compiler knows that it is below LB_WAYS, and the verifier of Linux 6.1 has to see a check */
+	/* The compiler knows that it is below LB_WAYS, and the verifier of Linux 6.1 has to see a check. */
+	barrier_var(way);
 	return way;
 }
 

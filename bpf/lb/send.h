@@ -50,14 +50,9 @@ static __always_inline void lb_outer6(void *ip, const struct lb_backend *backend
 {
 	STORE32(ip, bpf_htonl(0x60000000 | tos << 20 | (spread & 0xfffff)));
 	STORE32(ip + 4, bpf_htonl(len << 16 | proto << 8 | LB_TTL));
-	STORE32(ip + 8, backend->src.w[0]);
-	STORE32(ip + 12, backend->src.w[1]);
-	STORE32(ip + 16, backend->src.w[2]);
+	copy(ip + 8, &backend->src, 12);
 	STORE32(ip + 20, backend->src.w[3] | (spread & backend->src_mask));
-	STORE32(ip + 24, backend->addr.w[0]);
-	STORE32(ip + 28, backend->addr.w[1]);
-	STORE32(ip + 32, backend->addr.w[2]);
-	STORE32(ip + 36, backend->addr.w[3]);
+	copy(ip + 24, &backend->addr, 16);
 }
 
 /* GUE, variant 1: the packet follows the UDP header. Tunnels may leave out the checksum (RFC 6935). */
@@ -135,7 +130,11 @@ static __always_inline bool lb_send(struct xdp_md *ctx, const struct lb_packet *
 		ip += VLAN_HLEN;
 	if (ip + 20 > data_end)
 		return false; /* never */
-	eth_write(data, &backend->hop, backend->hop.vlan);
+	/* Each address comes with two bytes that the next field, and then the type, overwrites. */
+	STORE64(data, LOAD64(backend->hop.dmac));
+	STORE64(data + 6, LOAD64(backend->hop.smac));
+	if (backend->hop.vlan)
+		eth_write_tag(data, backend->hop.vlan);
 	if (!overhead) {
 		eth_write_type(ip, p->ip == 6);
 		return true;

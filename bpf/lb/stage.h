@@ -172,11 +172,13 @@ __noinline int lb_forward(struct xdp_md *ctx, struct lb_packet *p, int reason)
 /* The stage. Returns REASON_NONE for anything but a packet to a VIP. */
 static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 {
-	struct lb_packet p = {};
+	struct lb_packet p;
 	int reason;
 
 	if (!lb_on || !pkt->port || !pkt->ip || !lb_vlan_accepted(pkt))
 		return REASON_NONE;
+	/* Most packets have their flow set in a moment. */
+	__builtin_memset(&p.backend, 0, sizeof(p) - sizeof(p.flow));
 	p.ip_len = pkt->ip_len;
 	p.no_fwd_reason = pkt->no_fwd_reason;
 	p.vlan = pkt->vlan;
@@ -190,7 +192,7 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 			return REASON_NONE;
 		case LB_FAST_FLOW:
 			reason = lb_fast(ctx, &p);
-			if (p.sent) {
+			if (reason == LB_FAST_SENT) {
 				pkt->egress = p.egress;
 				return FWD_LB_FLOW;
 			}
@@ -200,9 +202,11 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 				return DROP_LB_NEXT_HOP; /* never, as below */
 			break;
 		default:
+			p.flow = (struct lb_flow){};
 			reason = lb_decide(ctx, &p);
 		}
 	} else {
+		p.flow = (struct lb_flow){};
 		reason = lb_decide(ctx, &p);
 	}
 	if (reason >= REASON_FWD && reason != XMIT_LB_ECHO) {

@@ -44,10 +44,7 @@ static __always_inline __u32 lb_vip_cache_index(const __u64 *addr, __u32 service
 /* Copies the VIP of a key. False if there is none. */
 static __always_inline bool lb_vip_cache_lookup(struct lb_vip_key *key, struct lb_vip *vip)
 {
-	__u64 addr[2] = {
-		(__u64)key->addr.w[1] << 32 | key->addr.w[0],
-		(__u64)key->addr.w[3] << 32 | key->addr.w[2],
-	};
+	__u64 addr[2] = {LOAD64(&key->addr.w[0]), LOAD64(&key->addr.w[2])};
 	__u32 service = lb_vip_cache_service(key), index = lb_vip_cache_index(addr, service);
 	const struct lb_vip_cache_entry *f = bpf_map_lookup_elem(&lb_vip_cache, &index);
 	const struct lb_vip *v;
