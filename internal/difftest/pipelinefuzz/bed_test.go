@@ -154,7 +154,11 @@ func (b *bed) setUp() error {
 		o.Parts = append(o.Parts, routeplane.NewPart(routeplane.Options{Trusting: true, Blocks4: 64, Blocks6: 64}))
 	}
 	if b.on.lb {
-		o.Parts = append(o.Parts, lbplane.NewPart(lbplane.Options{RingSize: ringSize, Flows: 4096, Backends: 64}))
+		// No flow expires between two beds that get the same frames one after the other, and both place it in the same bucket.
+		const long = lbplane.MaxIdle
+		o.Parts = append(o.Parts, lbplane.NewPart(lbplane.Options{
+			RingSize: ringSize, Flows: 4096, Backends: 64, IdleNew: long, IdleTCP: long, IdleClosing: long, IdleUDP: long,
+		}).WithSecret([6]uint32{1, 2, 3, 4, 5, 6}))
 	}
 	if b.inst, err = datapath.Attach(o); err != nil {
 		return err

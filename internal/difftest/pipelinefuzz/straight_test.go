@@ -5,10 +5,13 @@ package pipelinefuzz
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"culvert/internal/lb/lbplane"
 	"culvert/internal/scion/scionpkt"
 )
 
@@ -17,12 +20,12 @@ import (
 func TestStraight(t *testing.T) {
 	t.Logf("seed %d", trialSeed)
 	network := scionpkt.RandomNetwork(rand.New(rand.NewPCG(14, 14)), scionpkt.Mixes()[0], uint32(time.Now().Unix()))
-	straight := newBedOf(t, stages{scion: true, route: true}, network)
+	straight := newBedOf(t, stages{scion: true, route: true, lb: true}, network)
 	indexes := make([]int, len(network.Devices))
 	for n := range network.Devices {
 		indexes[n] = network.Devices[n].IfIndex
 	}
-	general := newBedOf(t, stages{scion: true, route: true, general: true}, network)
+	general := newBedOf(t, stages{scion: true, route: true, lb: true, general: true}, network)
 	for n := range network.Devices {
 		if network.Devices[n].IfIndex != indexes[n] {
 			t.Fatalf("device %d has index %d in one namespace and %d in the other", n, indexes[n], network.Devices[n].IfIndex)
@@ -39,6 +42,7 @@ func TestStraight(t *testing.T) {
 		if n >= len(all) {
 			tr = mutate(tr, &script{choices}, all)
 		}
+		numberDatagram(tr.frame, uint16(n))
 		one, err := straight.try(tr)
 		if err != nil {
 			t.Fatalf("seed %d, frame %d: %v", trialSeed, n, err)
@@ -52,9 +56,65 @@ func TestStraight(t *testing.T) {
 				one.reason, one.action, one.counted, one.frame, two.reason, two.action, two.counted, two.frame)
 		}
 	}
-	for _, reason := range []string{"fwd route", "fwd scion-br-transit"} {
+	for _, reason := range []string{"fwd route", "fwd scion-br-transit", "fwd lb-flow"} {
 		if straight.seen[reason] < 100**trials/20_000 {
 			t.Errorf("only %d frames left as %s: %v", straight.seen[reason], reason, straight.seen)
 		}
 	}
+	one, err := straight.balanced()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := general.balanced()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, n := range one {
+		if two[what] != n {
+			t.Errorf("%s: %s, by the general code %s", what, n, two[what])
+		}
+		delete(two, what)
+	}
+	if len(one) == 0 || len(two) > 0 {
+		t.Errorf("%d entries and counters of the balancer, and by the general code also %v", len(one), two)
+	}
+}
+
+// numberDatagram gives a fragment an identification of its own. How long the balancer remembers a datagram that another one has the
+// identification of is a matter of time, and the two beds do not get a frame at the same time.
+func numberDatagram(frame []byte, id uint16) {
+	v := decode(frame)
+	switch b := frame[min(v.l3, len(frame)):]; {
+	case !v.frag:
+	case v.ip == 4:
+		be.PutUint16(b[4:], id)
+		b[10], b[11] = 0, 0
+		be.PutUint16(b[10:], ^sum(b[:v.head]))
+	default:
+		be.PutUint16(b[46:], id)
+	}
+}
+
+// balanced returns what the balancer has counted, and the backends and states of the flows in its table. How soon a late segment opens
+// a closing flow again is a matter of time, so the two states count as one.
+func (b *bed) balanced() (map[string]string, error) {
+	all := make(map[string]string)
+	for _, m := range b.backends {
+		n, err := b.plane.Traffic(m.ID.Number())
+		if err != nil {
+			return nil, err
+		}
+		all[fmt.Sprint("traffic of backend ", m.ID.Number())] = fmt.Sprint(n)
+	}
+	for _, v := range b.vips {
+		n, err := b.plane.Events(v.number)
+		if err != nil {
+			return nil, err
+		}
+		all[fmt.Sprint("events of VIP ", v.number)] = fmt.Sprint(n)
+	}
+	return all, b.plane.Flows(func(f lbplane.Flow) bool {
+		all[fmt.Sprint("flow of ", f.Client, " to VIP ", f.VIP, " port ", f.Port)] = fmt.Sprint(f.Backend.Number(), " ", strings.Replace(f.State, "closing", "open", 1))
+		return true
+	})
 }

@@ -30,6 +30,8 @@ type savedState struct {
 type Part struct {
 	options Options
 	secret  []uint32
+	// fixed is the secret of a part that is to have a certain one, nil otherwise.
+	fixed []uint32
 	// copied has the names of maps that are not shared with the program before but get their contents from it.
 	copied []string
 	// flowsFrom is the flow table of the program before, until its flows are migrated; nil if there is none to migrate.
@@ -38,6 +40,13 @@ type Part struct {
 
 // NewPart returns a part that turns the load balancer on.
 func NewPart(o Options) *Part { return &Part{options: o} }
+
+// WithSecret gives the part the key of the hash that places flows in the flow table, and from which outer headers are spread. It is
+// for tests that compare two data planes. Anybody who knows the key can fill a bucket of the table.
+func (p *Part) WithSecret(secret [secretWords]uint32) *Part {
+	p.fixed = secret[:]
+	return p
+}
 
 // Name implements datapath.Part.
 func (p *Part) Name() string { return Stage }
@@ -54,9 +63,12 @@ func (p *Part) Check() error {
 // State implements datapath.Part.
 func (p *Part) State(old *datapath.Instance) (datapath.State, error) {
 	before := stateOf(old)
-	if before != nil && len(before.Secret) == secretWords {
+	switch {
+	case p.fixed != nil:
+		p.secret = p.fixed
+	case before != nil && len(before.Secret) == secretWords:
 		p.secret = before.Secret
-	} else {
+	default:
 		p.secret = newSecret()
 	}
 	return datapath.State{Version: stateVersion, Value: savedState{p.options, p.secret}}, nil
