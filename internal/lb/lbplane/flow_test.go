@@ -246,6 +246,10 @@ func TestInsertLimit(t *testing.T) {
 	b.expectSent(b.packet("203.0.113.7:2", vip4, syn(), nil), "fwd lb-untracked", one)
 	b.expectSent(b.packet("203.0.113.7:3", vip4, ack(), nil), "fwd lb-new", one)
 	b.expectSent(b.packet("203.0.113.7:4", vip4, ack(), nil), "fwd lb-untracked", one)
+	// A SYN that is sent again finds its flow above the limit too, whatever the ring says by now.
+	two := b.backend(2, 0, "10.0.0.12")
+	b.ring(0, []Backend{two})
+	b.expectSent(b.packet("203.0.113.7:1", vip4, syn(), nil), "fwd lb-flow", one)
 	b.expectSent(b.packet("203.0.113.7:1", vip4, ack(), nil), "fwd lb-flow", one)
 	if n, err := b.event(0, bpfobj.PipelineLbEventLB_EVENT_UNTRACKED); err != nil || n != 2 {
 		t.Errorf("%d flows were not taken in, want 2, %v", n, err)
