@@ -16,7 +16,7 @@ export GOARCH=$arch
 # program takes seconds. So there is one test of each kind, and fewer packets.
 declare -A suites=(
   [datapath]='-test.run=^(TestAttachAndDetach|TestModeStays|TestLayouts|TestLossesAreCounted|TestWorkersFinishChecksums|TestWorkersInGenericMode|TestFronts.*)$'
-  [filterplane]='-test.run=^(TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterLookups(BesideAll)?|TestFilterOneShape|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys))$ -lookups=6'
+  [filterplane]='-test.run=^(TestFilterEdit|TestFilterAdopted|TestFilterTester|TestFilterSets|TestFilterSet(LookUp|Times)|TestFilterLookups(BesideAll)?|TestFilterStraight(Effort)?|TestFilterOneShape|TestFilterSyn.*|TestFilterDeliver.*|TestFilterPriorityTags|TestPutFilterServices|TestFilterLimit(Rate|Keys|Eviction|BurstOfAll|Races)|TestFilterTop(Bounds|Keys))$ -lookups=6'
   [decapplane]='-test.run=^TestDecap(Kinds|ECN.*|SeveralBuffers|Passes|Sets|CutAnywhere|Mutated|Attach|GenericAndHost|Refuses|AllOrNone|InterfacesChange)$'
   [lbplane]='-test.run=^(TestGC(Frees|BeforeTimesWrap|UnderLoad)|Test(KnownFlow|Encapsulations|Headers|Echo|TooBig|ICMPErrors|Fragments|QUIC|FlowStays|VLAN(s|Devices)|Forged(SYN|End|Fragment|ID)|Migrate(Locked|Busy)|SourcePort)|TestUnclaimed(IsAnswered|IsDropped|IsTheKernels|OnVLANs)|TestProbeMarksOfOthers)$'
   [scionplane]='-test.run=^(TestAdopt|TestKeys|TestReplaceKey|TestMACIsTheReferences|TestOneWrongBitIsRefused|TestCacheBelongsToTheKey|TestKeySchedule|TestLimitedPunts|TestLimitsAreNotShared|TestBFD.*|TestLinkAccept|TestSocketGuard.*|TestFramesOfSeveralBuffers)$'

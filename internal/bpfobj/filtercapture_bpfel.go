@@ -47,6 +47,7 @@ const (
 	FilterCaptureVarFilterProtects    = "filter_protects"
 	FilterCaptureVarFilterRmemMax     = "filter_rmem_max"
 	FilterCaptureVarFilterRuled       = "filter_ruled"
+	FilterCaptureVarFilterStraight    = "filter_straight"
 	FilterCaptureVarFilterTopBy       = "filter_top_by"
 	FilterCaptureVarFilterTopShift    = "filter_top_shift"
 	FilterCaptureVarFilterTracing     = "filter_tracing"
@@ -145,6 +146,7 @@ type FilterCaptureVariableSpecs struct {
 	FilterProtects    *ebpf.VariableSpec `ebpf:"filter_protects"`
 	FilterRmemMax     *ebpf.VariableSpec `ebpf:"filter_rmem_max"`
 	FilterRuled       *ebpf.VariableSpec `ebpf:"filter_ruled"`
+	FilterStraight    *ebpf.VariableSpec `ebpf:"filter_straight"`
 	FilterTopBy       *ebpf.VariableSpec `ebpf:"filter_top_by"`
 	FilterTopShift    *ebpf.VariableSpec `ebpf:"filter_top_shift"`
 	FilterTracing     *ebpf.VariableSpec `ebpf:"filter_tracing"`
@@ -236,6 +238,7 @@ type FilterCaptureVariables struct {
 	FilterProtects    *ebpf.Variable `ebpf:"filter_protects"`
 	FilterRmemMax     *ebpf.Variable `ebpf:"filter_rmem_max"`
 	FilterRuled       *ebpf.Variable `ebpf:"filter_ruled"`
+	FilterStraight    *ebpf.Variable `ebpf:"filter_straight"`
 	FilterTopBy       *ebpf.Variable `ebpf:"filter_top_by"`
 	FilterTopShift    *ebpf.Variable `ebpf:"filter_top_shift"`
 	FilterTracing     *ebpf.Variable `ebpf:"filter_tracing"`

@@ -81,6 +81,7 @@ type program struct {
 	tailCall *ebpf.Map
 	top      *ebpf.Map // counts talkers; nil if top is off
 	found    int       // the number of rules that lookups find
+	straight bool      // the program has a straight way
 }
 
 func (p *program) close() {
@@ -99,6 +100,8 @@ type programConfig struct {
 	talkers  *ebpf.Map // of the program before, to go on counting in; may be nil
 	tracing  bool      // record the rules that match, for a Tester
 	bonds    bool      // an interface of the data plane is a bond
+	// general leaves out the straight way. Tests compare what rules do with and without it.
+	general bool
 	// least is the number of rules of one shape from which on they are found by a lookup. 0 stands for minLookup. Tests compare what
 	// rules do with and without lookups.
 	least int
@@ -143,7 +146,8 @@ func (c *programConfig) requiredKeys() (keys uint8) {
 // plane: on is zero.
 func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.Behind) (*program, error) {
 	spec, shared, err := on.Shape(Stage)
-	if err == nil && spec == nil {
+	plain := err == nil && spec == nil
+	if plain {
 		spec, err = bpfobj.LoadFilter()
 	}
 	if err != nil {
@@ -168,6 +172,12 @@ func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.
 	maps.Copy(spec.Maps, lookupMaps(lookups, c.steps))
 	if ps.Instructions, err = c.functions(ps.Instructions, lookups); err != nil {
 		return nil, err
+	}
+	straight := false
+	if plain && len(lookups) == 0 && c.straight() {
+		if ps.Instructions, straight, err = withStraight(ps.Instructions, c.steps); err != nil {
+			return nil, fmt.Errorf("translating the rules: %w", err)
+		}
 	}
 	replace := maps.Clone(filterMaps)
 	maps.Copy(replace, shared)
@@ -199,7 +209,7 @@ func loadProgram(c *programConfig, filterMaps map[string]*ebpf.Map, on datapath.
 		return nil, err
 	}
 	p := &program{prog: coll.DetachProgram(bpfobj.FilterProgFilter), tailCall: coll.DetachMap(bpfobj.FilterMapFilterRest)}
-	p.found = looked(lookups)
+	p.found, p.straight = looked(lookups), straight
 	if c.top != TopOff {
 		p.top = coll.DetachMap(bpfobj.FilterMapFilterTopBuckets)
 	}

@@ -176,5 +176,8 @@ func (t *Tester) trace() ([]uint32, error) {
 // counters.
 const traceReason = 0x10000
 
-// xdpDropAction is XDP_DROP of linux/bpf.h.
-const xdpDropAction = 1
+// XDP_DROP and XDP_PASS of linux/bpf.h.
+const (
+	xdpDropAction = 1
+	xdpPassAction = 2
+)
