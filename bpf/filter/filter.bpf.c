@@ -29,12 +29,10 @@
  *   filter_needs_keys: a rule, the talkers or a protected service need addresses or ports
  *   filter_ruled: there are rules
  *   filter_bonds: an interface of the data plane is a bond
- *   filter_straight: never set. It keeps filter_general() in the object, for straight ways
  */
 const volatile bool filter_needs_keys;
 const volatile bool filter_ruled;
 const volatile bool filter_bonds;
-const volatile bool filter_straight;
 
 /*
  * The next program: rx of the same data plane, or another program in front of it. Writer: datapath, before this program
@@ -58,11 +56,15 @@ static __always_inline int filter_refuse(struct xdp_md *ctx, const struct flow_k
 	return filter_leave(ctx, reason, bpf_xdp_get_buff_len(ctx));
 }
 
-/* What filter_decide() returns for a packet that goes on. It is none of enum xdp_action. */
-#define FILTER_NEXT 255
-
-/* Decides on a packet. Returns what becomes of it, or FILTER_NEXT. */
-static __always_inline int filter_decide(struct xdp_md *ctx)
+/*
+ * Runs in front of rx on an interface, so that a packet that it drops costs nothing more. A change of rules or services
+ * replaces the program as a whole: no packet sees half of a change.
+ *
+ * Nothing but the end returns XDP_PASS. Where user space puts a straight way in the place of this program
+ * (filterplane), it has this code as a function, which returns XDP_PASS in the place of the tail call.
+ */
+SEC("xdp.frags")
+int filter(struct xdp_md *ctx)
 {
 	__u32 answer = 0, reason, len, hidden = 0;
 	struct filter_tags tags;
@@ -71,7 +73,7 @@ static __always_inline int filter_decide(struct xdp_md *ctx)
 
 	capture_hand_on(ctx);
 	if (filter_bonds && filter_leaves_alone(ctx))
-		return FILTER_NEXT;
+		goto next;
 	if (filter_protects && SFLOW_ON)
 		sflow_peek(ctx); /* before the tags are hidden */
 	if (filter_needs_keys) {
@@ -115,29 +117,7 @@ static __always_inline int filter_decide(struct xdp_md *ctx)
 		return filter_leave(ctx, reason, answer >> FILTER_LEN_SHIFT);
 	if (hidden && filter_show_tags(ctx, &tags))
 		return filter_leave(ctx, DROP_FILTER_TAGS, bpf_xdp_get_buff_len(ctx));
-	return FILTER_NEXT;
-}
-
-/*
- * The same as a function of its own, behind a straight way (filterplane): code that stands in the place of filter(), for
- * rules that only compare bytes of the packet. It decides on most packets and calls this for the others.
- */
-static __noinline int filter_general(struct xdp_md *ctx)
-{
-	return filter_decide(ctx);
-}
-
-/*
- * Runs in front of rx on an interface, so that a packet that it drops costs nothing more. A change of rules or services
- * replaces the program as a whole: no packet sees half of a change.
- */
-SEC("xdp.frags")
-int filter(struct xdp_md *ctx)
-{
-	int action = filter_straight ? filter_general(ctx) : filter_decide(ctx);
-
-	if (action != FILTER_NEXT)
-		return action;
+next:
 	bpf_tail_call(ctx, &filter_rest, 0);
 	capture_front_out(ctx, PASS_OTHER);
 	return XDP_PASS;

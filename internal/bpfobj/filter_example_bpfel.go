@@ -116,7 +116,6 @@ const (
 	FilterVarFilterProtects    = "filter_protects"
 	FilterVarFilterRmemMax     = "filter_rmem_max"
 	FilterVarFilterRuled       = "filter_ruled"
-	FilterVarFilterStraight    = "filter_straight"
 	FilterVarFilterTopBy       = "filter_top_by"
 	FilterVarFilterTopShift    = "filter_top_shift"
 	FilterVarFilterTracing     = "filter_tracing"
@@ -195,7 +194,6 @@ type FilterVariableSpecs struct {
 	FilterProtects  *ebpf.VariableSpec `ebpf:"filter_protects"`
 	FilterRmemMax   *ebpf.VariableSpec `ebpf:"filter_rmem_max"`
 	FilterRuled     *ebpf.VariableSpec `ebpf:"filter_ruled"`
-	FilterStraight  *ebpf.VariableSpec `ebpf:"filter_straight"`
 	FilterTopBy     *ebpf.VariableSpec `ebpf:"filter_top_by"`
 	FilterTopShift  *ebpf.VariableSpec `ebpf:"filter_top_shift"`
 	FilterTracing   *ebpf.VariableSpec `ebpf:"filter_tracing"`
@@ -262,7 +260,6 @@ type FilterVariables struct {
 	FilterProtects  *ebpf.Variable `ebpf:"filter_protects"`
 	FilterRmemMax   *ebpf.Variable `ebpf:"filter_rmem_max"`
 	FilterRuled     *ebpf.Variable `ebpf:"filter_ruled"`
-	FilterStraight  *ebpf.Variable `ebpf:"filter_straight"`
 	FilterTopBy     *ebpf.Variable `ebpf:"filter_top_by"`
 	FilterTopShift  *ebpf.Variable `ebpf:"filter_top_shift"`
 	FilterTracing   *ebpf.Variable `ebpf:"filter_tracing"`

@@ -47,7 +47,6 @@ const (
 	FilterCaptureVarFilterProtects    = "filter_protects"
 	FilterCaptureVarFilterRmemMax     = "filter_rmem_max"
 	FilterCaptureVarFilterRuled       = "filter_ruled"
-	FilterCaptureVarFilterStraight    = "filter_straight"
 	FilterCaptureVarFilterTopBy       = "filter_top_by"
 	FilterCaptureVarFilterTopShift    = "filter_top_shift"
 	FilterCaptureVarFilterTracing     = "filter_tracing"
@@ -146,7 +145,6 @@ type FilterCaptureVariableSpecs struct {
 	FilterProtects    *ebpf.VariableSpec `ebpf:"filter_protects"`
 	FilterRmemMax     *ebpf.VariableSpec `ebpf:"filter_rmem_max"`
 	FilterRuled       *ebpf.VariableSpec `ebpf:"filter_ruled"`
-	FilterStraight    *ebpf.VariableSpec `ebpf:"filter_straight"`
 	FilterTopBy       *ebpf.VariableSpec `ebpf:"filter_top_by"`
 	FilterTopShift    *ebpf.VariableSpec `ebpf:"filter_top_shift"`
 	FilterTracing     *ebpf.VariableSpec `ebpf:"filter_tracing"`
@@ -238,7 +236,6 @@ type FilterCaptureVariables struct {
 	FilterProtects    *ebpf.Variable `ebpf:"filter_protects"`
 	FilterRmemMax     *ebpf.Variable `ebpf:"filter_rmem_max"`
 	FilterRuled       *ebpf.Variable `ebpf:"filter_ruled"`
-	FilterStraight    *ebpf.Variable `ebpf:"filter_straight"`
 	FilterTopBy       *ebpf.Variable `ebpf:"filter_top_by"`
 	FilterTopShift    *ebpf.Variable `ebpf:"filter_top_shift"`
 	FilterTracing     *ebpf.Variable `ebpf:"filter_tracing"`

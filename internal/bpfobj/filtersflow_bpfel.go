@@ -38,7 +38,6 @@ const (
 	FilterSFlowVarFilterProtects    = "filter_protects"
 	FilterSFlowVarFilterRmemMax     = "filter_rmem_max"
 	FilterSFlowVarFilterRuled       = "filter_ruled"
-	FilterSFlowVarFilterStraight    = "filter_straight"
 	FilterSFlowVarFilterTopBy       = "filter_top_by"
 	FilterSFlowVarFilterTopShift    = "filter_top_shift"
 	FilterSFlowVarFilterTracing     = "filter_tracing"
@@ -128,7 +127,6 @@ type FilterSFlowVariableSpecs struct {
 	FilterProtects  *ebpf.VariableSpec `ebpf:"filter_protects"`
 	FilterRmemMax   *ebpf.VariableSpec `ebpf:"filter_rmem_max"`
 	FilterRuled     *ebpf.VariableSpec `ebpf:"filter_ruled"`
-	FilterStraight  *ebpf.VariableSpec `ebpf:"filter_straight"`
 	FilterTopBy     *ebpf.VariableSpec `ebpf:"filter_top_by"`
 	FilterTopShift  *ebpf.VariableSpec `ebpf:"filter_top_shift"`
 	FilterTracing   *ebpf.VariableSpec `ebpf:"filter_tracing"`
@@ -209,7 +207,6 @@ type FilterSFlowVariables struct {
 	FilterProtects  *ebpf.Variable `ebpf:"filter_protects"`
 	FilterRmemMax   *ebpf.Variable `ebpf:"filter_rmem_max"`
 	FilterRuled     *ebpf.Variable `ebpf:"filter_ruled"`
-	FilterStraight  *ebpf.Variable `ebpf:"filter_straight"`
 	FilterTopBy     *ebpf.Variable `ebpf:"filter_top_by"`
 	FilterTopShift  *ebpf.Variable `ebpf:"filter_top_shift"`
 	FilterTracing   *ebpf.Variable `ebpf:"filter_tracing"`

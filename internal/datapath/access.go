@@ -54,6 +54,9 @@ func (i *Instance) Edit(change func(now *Instance) error) error {
 // The caller closes it. A Temporary instance cannot be opened.
 func (i *Instance) Now() (*Instance, error) { return openInstance(i.dir) }
 
+// General tells whether Options.General was set when this process loaded the data plane: programs in front have no straight way either.
+func (i *Instance) General() bool { return i.general }
+
 // Temporary tells whether the data plane has no pins, and so ends with the process that has loaded it.
 func (i *Instance) Temporary() bool { return i.temporary }
 

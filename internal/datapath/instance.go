@@ -60,7 +60,8 @@ type Instance struct {
 	maps map[string]*ebpf.Map
 	prog *ebpf.Program
 	// parts are the parts that this process has loaded the data plane with. It is nil if another process has loaded it.
-	parts []Part
+	parts   []Part
+	general bool // Options.General
 	// saved caches what Saved has decoded, by the name of the part.
 	saved sync.Map
 	// taiOffset is a variable of the pipeline, nil if another process has loaded it.

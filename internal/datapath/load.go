@@ -43,7 +43,7 @@ func load(old *Instance, m meta, o Options, ports []*net.Interface) (_ *Instance
 			return nil, err
 		}
 	}
-	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map), parts: o.Parts, mu: new(sync.Mutex)}
+	inst := &Instance{meta: m, maps: make(map[string]*ebpf.Map), parts: o.Parts, general: o.General, mu: new(sync.Mutex)}
 	inst.meta.Layouts = l.layouts
 	defer func() {
 		if err != nil {

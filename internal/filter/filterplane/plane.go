@@ -89,7 +89,9 @@ func (p *plane) next(state *filterState, members map[string]Members, on datapath
 	if err := q.fill(p.state, members); err != nil {
 		return nil, err
 	}
-	c := programConfig{steps: state.steps(on.Index), services: state.Filter.Services, top: state.Filter.Top, bonds: on.AnyBond()}
+	c := programConfig{
+		steps: state.steps(on.Index), services: state.Filter.Services, top: state.Filter.Top, bonds: on.AnyBond(), general: on.Inst.General(),
+	}
 	if p.prog != nil {
 		c.talkers = p.prog.top
 	}

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 
 	"culvert/internal/bpfobj"
 	"culvert/internal/filter/cbpf"
@@ -20,14 +21,11 @@ filter_general, the whole filter as a function: frames that may have tags of VLA
 counted or changed before.
 */
 
-// fnFilter is the program, and fnGeneral the same as a function (bpf/filter/filter.bpf.c).
+// fnFilter is the program (bpf/filter/filter.bpf.c), and fnGeneral the same as a function, which returns XDP_PASS for a packet that goes on.
 const (
 	fnFilter  = "filter"
 	fnGeneral = "filter_general"
 )
-
-// filterNext is the result of fnGeneral for a packet that goes on (FILTER_NEXT).
-const filterNext = 255
 
 // maxStraight is the most rules of a straight way.
 const maxStraight = 64
@@ -120,8 +118,41 @@ func withStraight(ins asm.Instructions, steps []ruleStep) (_ asm.Instructions, h
 	if err != nil || body == nil {
 		return ins, false, err
 	}
+	general, err := generalBody(ins)
+	if err != nil {
+		return nil, false, err
+	}
+	if ins, err = addFunction(ins, fnFilter, fnGeneral, general); err != nil {
+		return nil, false, err
+	}
 	ins, err = cbpf.ReplaceFunction(ins, fnFilter, body)
 	return ins, true, err
+}
+
+// generalBody returns the code of the program, without its tail call: behind that it returns XDP_PASS, as it does nowhere else.
+func generalBody(ins asm.Instructions) (asm.Instructions, error) {
+	start := slices.IndexFunc(ins, func(i asm.Instruction) bool { return i.Symbol() == fnFilter })
+	if start < 0 {
+		return nil, fmt.Errorf("there is no function %s", fnFilter)
+	}
+	body := asm.Instructions{ins[start].WithSymbol("")}
+	for _, i := range ins[start+1:] {
+		if btf.FuncMetadata(&i) != nil {
+			break
+		}
+		body = append(body, i)
+	}
+	calls := 0
+	for n := range body {
+		if body[n].IsBuiltinCall() && body[n].Constant == int64(asm.FnTailCall) {
+			body[n] = asm.Mov.Imm(asm.R0, 0).WithSymbol(body[n].Symbol()).WithSource(body[n].Source())
+			calls++
+		}
+	}
+	if calls != 1 {
+		return nil, fmt.Errorf("the function %s has %d tail calls, not one", fnFilter, calls)
+	}
+	return body, nil
 }
 
 func straightLabel(n int) string { return fmt.Sprintf("straight_%d", n) }
@@ -278,7 +309,7 @@ func (w *straightWriter) general() {
 	w.first()
 	w.emit(
 		asm.Call.Label(fnGeneral),
-		asm.JNE.Imm(asm.R0, filterNext, straightEnd),
+		asm.JNE.Imm32(asm.R0, xdpPassAction, straightEnd),
 		asm.LoadMem(asm.R1, asm.RFP, straightCtx, asm.DWord), asm.Ja.Label(straightNext))
 }
 

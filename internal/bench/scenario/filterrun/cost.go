@@ -46,6 +46,9 @@ func Costs(largestSet int) []peer.Candidate {
 		add(fmt.Sprintf("pass-%d", n), true, ruleSet{Idle: n - 1}, 0, 0)
 	}
 	add("drop", false, ruleSet{}, 0, 0)
+	all = append(all, peer.Candidate{Name: "filter-general", Device: func(peer.DeviceOptions) peer.Device {
+		return &costDevice{culvert: culvert{general: true}}
+	}})
 	for _, n := range []int{1, 1000} {
 		add(fmt.Sprintf("shape-%d", n), false, ruleSet{Idle: n, Shape: true}, 0, 0)
 	}

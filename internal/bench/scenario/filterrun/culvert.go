@@ -19,6 +19,8 @@ import (
 // culvert is culvert with only its filter on.
 type culvert struct {
 	inst *datapath.Instance
+	// general leaves out the straight way.
+	general bool
 	// joined are further parts of the data plane.
 	joined []datapath.Part
 }
@@ -85,7 +87,7 @@ func (d *culvert) Install(_ context.Context, in load.End, rules ruleSet) error {
 		return err
 	}
 	return in.Netns.Do(func() (err error) {
-		o := datapath.Options{Name: "bench", Interfaces: []string{in.Name}, Temporary: true, Parts: d.joined}
+		o := datapath.Options{Name: "bench", Interfaces: []string{in.Name}, Temporary: true, General: d.general, Parts: d.joined}
 		if d.inst, err = datapath.Attach(o); err != nil {
 			return err
 		}
