@@ -28,13 +28,14 @@ declare -A suites=(
   [routejudge]='-test.run=^(TestVLANs|TestVRF)$'
   [cbpf]='-test.run=^(TestExpressions|TestTruncated|TestSeveralBuffers|TestRandomPrograms|TestCorners|TestShort|TestManyOffsets)$ -frames=100'
   [netfilter]='-test.run=^(TestIPVS|TestIPVSOfTheKernel|TestNetfilterProgramOfTheKernel)$'
+  [pipelinefuzz]='-test.run=^TestVerifierEffort$'
   [nexthop]='-test.run=^(TestOnLink.*|TestGatewayAndRouteMTU|TestIPv4ViaIPv6Gateway|TestPeerMACChange|TestRouteChange|TestNeighborDeleted|TestVLAN.*|TestDevices.*|TestSource)$'
   [sflowplane]='-test.run=^TestSampling$'
   [sflowstage]='-test.run=^(TestAnsweredSYN|TestTaggedDrops|TestWorkersLoad|TestNextHops|TestSamples|TestCounters|TestCollectorGone|TestUnread|TestDropsLimit|TestReload|TestReloadOfOthers|TestTable)$'
   [captureplane]='-test.run=^(TestCapture(Frames|Bytes|Selects|Sample|Twice|Killed|OfWhatGoes|EndsOnce)|TestLockLookedAt)$/^neither'
 )
 
-all='datapath filterplane decapplane lbplane scionplane routeplane example scionjudge load peer cbpf netfilter nexthop routejudge sflowplane sflowstage captureplane'
+all='datapath filterplane decapplane lbplane scionplane routeplane example scionjudge load peer cbpf netfilter nexthop pipelinefuzz routejudge sflowplane sflowstage captureplane'
 as=
 if [[ $arch != "$host" ]]; then
   # A foreign processor takes five times as long again. The judges see fewer packets, but of all kinds.

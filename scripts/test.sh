@@ -43,7 +43,7 @@ readonly oldest=(cost/culvert-nomac cost/culvert-cold cost/culvert-general cost/
 task_cost() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE" --kernel 6.12 --rows 'cost/*'; }
 task_path() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE" --kernel 6.12 --rows 'path/*'; }
 task_oldest() { nice -n 19 bin/culvert bench insn --baseline "$BASELINE" --kernel 6.1 --rows "$(IFS=, && echo "${oldest[*]}")"; }
-task_vlan() { nice -n 19 scripts/test-kernels.sh routejudge nexthop; }
+task_vlan() { nice -n 19 scripts/test-kernels.sh routejudge nexthop pipelinefuzz; }
 
 # task KIND [DIR] keeps the whole output of a task in out/test-NAME.log, and shows it, of tests the short form, when
 # the task has ended: one at a time.

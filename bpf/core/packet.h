@@ -49,42 +49,62 @@ struct rewrite {
 	struct ip_addr addr;
 };
 
-/* The result of parse(), and what stages leave to later stages and to the verdict. */
+/*
+ * The result of parse(), and what stages leave to later stages and to the verdict. The verifier compares what it knows of the stack
+ * by 8 bytes, so what is done with after one stage does not share 8 bytes with what later stages read.
+ */
 struct packet {
 	void *data;
 	void *data_end;
+	/* with PARSE_IP only */
+	__u32 ip_len; /* header and payload, bytes */
+	/* always */
 	__u32 len; /* of the frame, bytes; of its first buffer alone until something needs the whole length */
-#ifdef CULVERT_SFLOW
-	/*
-	 * enum capture_state and enum sflow_kind. Here they take no room, and the verifier does not forget what it knows
-	 * of the fields beside them.
-	 */
-	__u16 captured;
-	__u16 sampled;
-#endif
 	struct port *port; /* of the ingress interface, NULL if the data plane is not on it */
 	/* with PARSE_UDP only */
 	bool udp; /* plain UDP: no fragment, no options, no extension headers */
 	bool v6;
+	__u16 check; /* of UDP, as it stands in the header */
 	__u32 l4_len; /* UDP header and payload, bytes */
 	__be16 sport;
 	__be16 dport;
-	__u16 check; /* of UDP, as it stands in the header */
+#ifdef CULVERT_SFLOW
+	/* enum capture_state and enum sflow_kind. Here they take no room. */
+	__u16 captured;
+	__u16 sampled;
+#endif
+#if MAY_REWRITE
+	__u32 domain; /* here it takes no room */
+#endif
 	/* with PARSE_IP only */
+	__u8 unused __attribute__((aligned(8))); /* 0: see packet_forget */
+	__u8 proto; /* protocol of IPv4, or next header of IPv6 */
 	__u8 ip; /* version, 4 or 6; 0: no IP packet to this interface */
 	__u8 l3; /* offset of its header from data, bytes */
-	__u8 proto; /* protocol of IPv4, or next header of IPv6 */
 	bool fragment; /* of IPv4 */
+	__u8 no_fwd_reason; /* enum no_fwd_reason */
 	__u16 vlan; /* PACKET_TAGGED + VLAN ID of its only tag, or 0 */
-	__u16 no_fwd_reason; /* enum no_fwd_reason */
-	__u32 ip_len; /* header and payload, bytes */
 	/* set by stages */
 	__u32 egress; /* index of the interface that the frame is redirected to */
-	__u32 domain; /* the domain that is charged for a punt; 0: the hosts behind the ingress interface */
 #if MAY_REWRITE
 	struct rewrite rewrite;
+#else
+	__u32 domain; /* the domain that is charged for a punt; 0: the hosts behind the ingress interface */
 #endif
 };
+
+/*
+ * Makes the verifier forget what it knows of the packet's IP fields, so that it looks at what follows once, and not again for each way
+ * in which parse() may end. It is a matter of 8 bytes that are loaded and stored again. The verifier of Linux 6.1 refuses to load
+ * them if it knows the values of the first of them and a 0 behind it: hence unused.
+ */
+static __always_inline void packet_forget(struct packet *pkt)
+{
+	volatile __u64 *len = (volatile __u64 *)&pkt->ip_len, *ip = (volatile __u64 *)&pkt->unused;
+
+	*len = *len;
+	*ip = *ip;
+}
 
 #if MAY_REWRITE
 /* The verifier refuses unaligned accesses to the stack. */

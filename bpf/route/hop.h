@@ -6,32 +6,36 @@
 
 /* Next hops as the mirror has them. */
 
-/* Copies a next hop, and marks it as used. One that user space is writing is left to the kernel's lookup. */
-static __always_inline void route_copy_hop(__u32 number, struct route_hop *to, __u32 used)
+/*
+ * Copies a next hop, and marks it as used. One that user space is writing is left to the kernel's lookup. Returns false for a number
+ * that no next hop has.
+ */
+static __always_inline bool route_copy_hop(__u32 number, struct route_hop *to, __u32 used)
 {
 	struct route_hop *hop = bpf_map_lookup_elem(&route_hops, &number);
-	__u32 seq;
+	__u32 seq, none;
 
-	if (!hop) {
-		to->action = ROUTE_ASK;
-		return;
-	}
+	if (!hop)
+		return false;
 	seq = seq_begin(&hop->seq);
 	*to = *hop;
 	if (!seq_same(&hop->seq, seq)) {
 		to->action = ROUTE_ASK;
-		to->remember = 0;
+		none = seq;
+		asm volatile("%0 ^= %0" : "+r"(none)); /* 0, but the verifier does not know that */
+		to->remember = none;
 	}
 	if (to->action == ROUTE_FORWARD && to->used != used)
 		*(volatile __u32 *)&hop->used = used;
 	to->used = used;
+	return true;
 }
 
 /* The same, checked once by the verifier. */
 __noinline int route_read_hop(__u32 number, struct route_hop *to, __u32 used)
 {
-	if (route_on && to)
-		route_copy_hop(number, to, used);
+	if (route_on && to && !route_copy_hop(number, to, used))
+		to->action = ROUTE_ASK;
 	return 0;
 }
 

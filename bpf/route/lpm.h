@@ -57,8 +57,8 @@ static __always_inline __u32 lpm_find4(__be32 addr)
 	return e & LPM_VALUE;
 }
 
-/* Not inlined, because it has several callers. high and low are in host order. */
-static __noinline __u32 lpm_find6(__u64 high, __u64 low)
+/* Checked by the verifier once, and not again for each path to a call. high and low are in host order. */
+__noinline __u32 lpm_find6(__u64 high, __u64 low)
 {
 	__u32 key = high >> 56;
 	__u32 i, e;

@@ -9,6 +9,12 @@
  * A packet that may fail one goes to the kernel, which decides.
  */
 
+/* What the checks need of the device that a packet came in by. */
+struct route_from {
+	__u32 index;
+	__u8 flags; /* ROUTE_DEV_ */
+};
+
 /* Whether an address is this host's. */
 static __always_inline bool route_own(const struct route_state *st, __be32 addr)
 {
@@ -60,7 +66,7 @@ static __noinline int route_way_back(struct xdp_md *ctx, const struct packet *pk
 
 /* Checks the source of an IPv4 packet. */
 static __always_inline int route_source4(struct xdp_md *ctx, const struct packet *pkt,
-					 const struct route_dev *in, const struct route_state *st,
+					 const struct route_from *in, const struct route_state *st,
 					 bool current)
 {
 	const void *ip = pkt->data + pkt->l3;

@@ -14,8 +14,17 @@
  * and leaves the rest to the kernel.
  */
 
-/* The device that the packet came in by, NULL if the kernel would not forward from there. */
-static __always_inline const struct route_dev *route_in(const struct packet *pkt)
+/* 0 for IPv4, 1 for IPv6, without a branch: each doubles the ways that the verifier follows. */
+static __always_inline __u32 route_family(const struct packet *pkt)
+{
+	return pkt->ip >> 1 & 1;
+}
+
+/*
+ * Finds the device that the packet came in by. Returns false if the kernel would not forward from there. The values are read here, so
+ * that the verifier forgets which map they are from.
+ */
+static __always_inline bool route_in(const struct packet *pkt, struct route_from *from)
 {
 	const struct route_dev *in = &pkt->port->route;
 
@@ -24,13 +33,13 @@ static __always_inline const struct route_dev *route_in(const struct packet *pkt
 
 		in = bpf_map_lookup_elem(&route_vlans, &key);
 		if (!in)
-			return NULL;
+			return false;
 		if (LOAD32(pkt->data) != LOAD32(in->mac) || LOAD16(pkt->data + 4) != in->mac[2])
-			return NULL;
+			return false;
 	}
-	if (!(in->flags & (pkt->ip == 4 ? ROUTE_DEV_FORWARD4 : ROUTE_DEV_FORWARD6)))
-		return NULL;
-	return in;
+	from->index = *(volatile const __u32 *)&in->index;
+	from->flags = *(volatile const __u8 *)&in->flags;
+	return from->flags & ROUTE_DEV_FORWARD4 << route_family(pkt);
 }
 
 /* Returns the reason for a destination or a source that is never forwarded, whatever the tables say. */
@@ -151,20 +160,19 @@ static __noinline int route_by_kernel(struct xdp_md *ctx, const struct packet *p
 
 /* Finds the next hop of a packet that Linux would forward, or returns the reason why there is none. */
 static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
-				      const struct route_dev *in, const struct route_state *st,
+				      const struct route_from *in, const struct route_state *st,
 				      struct route_hop *hop, bool *asked)
 {
 	const void *ip = pkt->data + pkt->l3;
-	bool v4 = pkt->ip == 4;
 	__u64 now = coarse_recent();
-	__u64 until = *(volatile const __u64 *)(v4 ? &st->until4 : &st->until6);
+	__u64 until = *(volatile const __u64 *)(&st->until4 + route_family(pkt));
 	bool current = route_mirror && (route_trusting || now < until);
 	__u32 number = 0;
 	int reason;
 	__u8 ttl;
 
 	barrier_var(ip);
-	if (v4) {
+	if (pkt->ip == 4) {
 		if (ip + 20 > pkt->data_end)
 			return PUNT_ROUTE_MALFORMED;
 		reason = route_check4(LOAD32(ip + 12), daddr4(pkt, ip));
@@ -185,12 +193,13 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 	}
 	if (reason)
 		return reason;
-	route_copy_hop(number, hop, now >> ROUTE_USED_SHIFT);
+	if (!route_copy_hop(number, hop, now >> ROUTE_USED_SHIFT))
+		return PASS_ROUTE_KERNEL;
 	if (hop->action == ROUTE_CONNECTED)
 		route_connected(pkt, hop);
 	if (current && hop->action == ROUTE_LOCAL)
 		return PASS_ROUTE_LOCAL;
-	if (v4)
+	if (pkt->ip == 4)
 		reason = route_source4(ctx, pkt, in, st, current);
 	else
 		reason = route_source6(pkt);
@@ -220,7 +229,7 @@ static __always_inline int route_find(struct xdp_md *ctx, struct packet *pkt,
 		return PUNT_ROUTE_TTL;
 	if (pkt->ip_len > hop->hop.mtu)
 		return PUNT_ROUTE_MTU;
-	if (hop->dev == in->index && (!v4 || in->flags & ROUTE_DEV_REDIRECTS))
+	if (hop->dev == in->index && (pkt->ip != 4 || in->flags & ROUTE_DEV_REDIRECTS))
 		return PASS_ROUTE_REDIRECT;
 	return REASON_NONE;
 }
@@ -270,23 +279,23 @@ static __always_inline bool route_discovery(const struct packet *pkt)
 
 static __noinline int route(struct xdp_md *ctx, struct packet *pkt)
 {
-	const struct route_dev *in = route_in(pkt);
-	struct route_hop hop = {};
+	struct route_from in;
+	struct route_hop hop;
 	struct route_state *st;
 	bool asked = false;
 	__u32 zero = 0;
 	int reason;
 
-	if (!in)
+	if (!route_in(pkt, &in))
 		return PASS_ROUTE_OFF;
 	st = bpf_map_lookup_elem(&route_states, &zero);
-	if (!st || (pkt->ip == 4 ? st->kernel4 : st->kernel6))
+	if (!st || (&st->kernel4)[route_family(pkt)])
 		return PASS_ROUTE_KERNEL;
 	if (pkt->no_fwd_reason)
 		return route_no_fwd_reason(pkt);
 	if (pkt->ip == 6 && route_discovery(pkt))
 		return PASS_ROUTE_KERNEL;
-	reason = route_find(ctx, pkt, in, st, &hop, &asked);
+	reason = route_find(ctx, pkt, &in, st, &hop, &asked);
 	if (!reason)
 		reason = route_send(ctx, pkt, &hop.hop);
 	return reason ?: (asked ? FWD_ROUTE_FIB : FWD_ROUTE);
@@ -305,6 +314,7 @@ static __always_inline int route_stage(struct xdp_md *ctx, struct packet *pkt)
 		if (pkt->egress)
 			return FWD_ROUTE;
 	}
+	packet_forget(pkt);
 	return route(ctx, pkt);
 }
 

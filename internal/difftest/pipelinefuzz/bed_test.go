@@ -36,6 +36,8 @@ type stages struct {
 	filter, lb, scion, route bool
 	// general takes the straight ways out.
 	general bool
+	// lease has the mirror of routes believed only for a time, as everywhere but in tests.
+	lease bool
 }
 
 var allStages = stages{filter: true, lb: true, scion: true, route: true}
@@ -151,7 +153,7 @@ func (b *bed) setUp() error {
 		o.Parts = append(o.Parts, scionplane.NewPart(c))
 	}
 	if b.on.route {
-		o.Parts = append(o.Parts, routeplane.NewPart(routeplane.Options{Trusting: true, Blocks4: 64, Blocks6: 64}))
+		o.Parts = append(o.Parts, routeplane.NewPart(routeplane.Options{Trusting: !b.on.lease, Blocks4: 64, Blocks6: 64}))
 	}
 	if b.on.lb {
 		// No flow expires between two beds that get the same frames one after the other, and both place it in the same bucket.
