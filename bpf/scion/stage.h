@@ -311,11 +311,21 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 		return REASON_NONE;
 	if (!straight_off) {
 		__u32 len = pkt->l4_len - sizeof(struct udphdr);
+		const struct scion_port *port = &pkt->port->scion;
+		int egress;
 
-		pkt->egress = pkt->v6 ? scion_straight6(ctx, &pkt->port->scion, &m->clock, len)
-				      : scion_straight4(ctx, &pkt->port->scion, &m->clock, len);
-		if (pkt->egress)
+		egress = pkt->v6 ? scion_straight6(ctx, port, &m->clock, len)
+				 : scion_straight4(ctx, port, &m->clock, len);
+		pkt->egress = egress;
+		if (egress > 0)
 			return FWD_SCION_BR_TRANSIT;
+		if (egress == STRAIGHT_SWITCH) {
+			egress = pkt->v6 ? scion_switch6(ctx, port, &m->clock, len)
+					 : scion_switch4(ctx, port, &m->clock, len);
+			pkt->egress = egress;
+			if (egress > 0)
+				return FWD_SCION_BR_TRANSIT;
+		}
 	}
 	p = &m->p;
 	reason = scion_find_ingress(ctx, pkt, &p->in);
