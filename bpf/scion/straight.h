@@ -13,7 +13,7 @@
  * family, without extension headers, alerts or peering. It repeats scion_decide and scion_send for these packets alone.
  * Whatever it does not expect it leaves to them, and has written nothing by then. Each function is there twice: for packets in
  * the middle of a segment, which are most, and for those that go on to the next segment. So the first pay nothing for the
- * second.
+ * second. Over IPv6 the second are left to the general code: the verifier would look at too much.
  */
 
 /* Returned for a packet that the straight way of switches of segments is for. No interface has this index. */
@@ -26,7 +26,7 @@
 
 /* Where a packet is on its path, and what changes. */
 struct scion_straight {
-	void *left; /* the info field of the segment that it leaves here; NULL: unchanged */
+	void *left; /* the info field of the segment that it leaves here */
 	__be32 left_word; /* its first word as it leaves */
 	void *meta;
 	void *info;
@@ -85,7 +85,8 @@ static __always_inline bool straight_fields(struct scion_straight *s, void *data
 
 /* Reads header and path. Returns 1, or what scion_straight returns. */
 static __always_inline int straight_read(void *hdr, void *data_end, __u32 len,
-					 struct scion_straight *s, const bool switches)
+					 struct scion_straight *s, const bool v6,
+					 const bool switches)
 {
 	const struct path_pos *at;
 	__u32 hdr_len, meta_off, pos;
@@ -113,7 +114,7 @@ static __always_inline int straight_read(void *hdr, void *data_end, __u32 len,
 		return 0;
 	pos = at->flags & STRAIGHT_POS;
 	if (switches ? pos != PATH_POS_SWITCH : pos)
-		return !switches && pos == PATH_POS_SWITCH ? STRAIGHT_SWITCH : 0;
+		return !v6 && !switches && pos == PATH_POS_SWITCH ? STRAIGHT_SWITCH : 0;
 	if (meta_off + at->len > hdr_len)
 		return 0;
 	s->next = at->next;
@@ -148,8 +149,8 @@ static __always_inline bool straight_switch(struct scion_straight *s, void *data
 {
 	if (straight_expired(s, recent) || !straight_mac(s, recent))
 		return false;
-	s->left = LOAD8(s->info) ? NULL : s->info;
-	s->left_word = s->word;
+	s->left = s->info;
+	s->left_word = LOAD8(s->info) ? LOAD32(s->info) : s->word;
 	s->next += bpf_htonl(1 << 24);
 	s->info += SCION_INFO_LEN;
 	s->hop += SCION_HOP_LEN;
@@ -213,7 +214,7 @@ static __always_inline int scion_straight(struct xdp_md *ctx, const struct scion
 	if (data + outer > data_end ||
 	    !straight_link(port, data + (v6 ? IPV6_SADDR : IPV4_SADDR), v6, &in))
 		return 0;
-	way = straight_read(data + outer, data_end, len, &s, switches);
+	way = straight_read(data + outer, data_end, len, &s, v6, switches);
 	if (way <= 0)
 		return way;
 	if (s.ingress != in.ifid)
@@ -244,12 +245,12 @@ static __always_inline int scion_straight(struct xdp_md *ctx, const struct scion
 		sum += scion_old_sum(data, data_end, v6);
 		sum += (__u64)(__u32)~LOAD32(s.meta) + s.next;
 		sum += (__u64)(__u32)~LOAD32(s.info) + s.word;
-		if (switches && s.left)
+		if (switches)
 			sum += (__u64)(__u32)~LOAD32(s.left) + s.left_word;
 		check = ~csum_fold(sum);
 		check = check ?: 0xffff;
 	}
-	if (switches && s.left)
+	if (switches)
 		STORE32(s.left, s.left_word);
 	STORE32(s.meta, s.next);
 	STORE32(s.info, s.word);
@@ -285,6 +286,5 @@ static __always_inline int scion_straight(struct xdp_md *ctx, const struct scion
 SCION_STRAIGHT(scion_straight4, false, false)
 SCION_STRAIGHT(scion_straight6, true, false)
 SCION_STRAIGHT(scion_switch4, false, true)
-SCION_STRAIGHT(scion_switch6, true, true)
 
 #endif
