@@ -21,27 +21,52 @@
  * third only says what the neighbor's next hop means.
  */
 
-/* What the kernel chooses by, as bpf_fib_lookup gets it. */
+/*
+ * What the kernel chooses by, as bpf_fib_lookup gets it, and the counters of the first two: two sums of hash_word with secrets of
+ * their own, then the bucket and the tag that come of them. Two flows have the same with a probability of 2^-64.
+ */
 struct route_flow {
-	__u64 key; /* ports or flow label, 32 bits; protocol, 8; ROUTE_FLOW_ */
-	__u64 addr[4]; /* IPv4: both in the first */
+	__u64 bucket;
+	__u64 tag;
 };
 
-/* One of the first two is in each key, so that no key is 0. */
-#define ROUTE_FLOW_V4 (1ULL << 40)
-#define ROUTE_FLOW_V6 (1ULL << 41)
-#define ROUTE_FLOW_PORTS (1ULL << 42) /* fib_multipath_hash_policy 1 */
+const volatile __u32 route_secret[24];
 
-/* The key of a flow. label is the first word of IPv6, ports has both, with the source port in the lower half. */
-static __always_inline __u64 route_flow_key(bool v6, bool policy, __u8 proto, __be32 label,
-					    __u32 ports)
+/* Adds word i to a flow. */
+static __always_inline void route_flow_add(struct route_flow *f, __u32 i, __u64 word)
 {
-	if (policy)
-		return (v6 ? ROUTE_FLOW_V6 : ROUTE_FLOW_V4) | ROUTE_FLOW_PORTS |
-		       (__u64)proto << 32 | ports;
-	if (!v6)
-		return ROUTE_FLOW_V4;
-	return ROUTE_FLOW_V6 | (__u64)proto << 32 | (label & bpf_htonl(0x000fffff));
+	f->bucket += hash_word(route_secret[4 * i], route_secret[4 * i + 1], word);
+	f->tag += hash_word(route_secret[4 * i + 2], route_secret[4 * i + 3], word);
+}
+
+#define ROUTE_FLOW_V4 (1U << 8)
+#define ROUTE_FLOW_V6 (1U << 9)
+#define ROUTE_FLOW_PORTS (1U << 10) /* fib_multipath_hash_policy 1 */
+
+/*
+ * Begins a flow, without its addresses. label is the first word of IPv6, ports has both, with the source port in the lower half; the
+ * counters are those of the slot and of what the kernel chooses from.
+ */
+static __always_inline void route_flow_begin(struct route_flow *f, bool v6, bool policy, __u8 proto,
+					     __be32 label, __u32 ports, __u32 slot, __u32 seq)
+{
+	__u32 kind = v6 ? ROUTE_FLOW_V6 : ROUTE_FLOW_V4;
+
+	f->bucket = f->tag = 0;
+	if (policy) {
+		kind |= ROUTE_FLOW_PORTS | proto;
+	} else {
+		ports = v6 ? label & bpf_htonl(0x000fffff) : 0;
+		kind |= v6 ? proto : 0;
+	}
+	route_flow_add(f, 0, (__u64)kind << 32 | ports);
+	route_flow_add(f, 1, (__u64)slot << 32 | seq);
+}
+
+static __always_inline void route_flow_end(struct route_flow *f)
+{
+	f->bucket = hash_mix(f->bucket);
+	f->tag ^= f->bucket;
 }
 
 /*
@@ -59,13 +84,85 @@ static __always_inline __u32 route_ports(const void *ip, const void *data_end, _
 	return l4 + 4 > data_end ? 0 : LOAD32(l4);
 }
 
-/* The flow of a packet that may have got another destination, which only one with ports can (can_rewrite). */
-static __always_inline bool route_flow_of(const struct packet *pkt, bool policy,
-					  struct route_flow *f)
+struct route_choice {
+	__u64 check; /* the tag of the flow ^ what follows, without used: a mixture of two writes is nobody's */
+	__u32 way_seq;
+	__u16 way; /* number of the neighbor's next hop */
+	__u16 used; /* the lower half of that of the next hop, when the choice was last used */
+};
+
+#define ROUTE_CHOICE_MASK 0x0000ffffffffffffULL
+
+/* One cache line, because mappable maps begin at a page: with many flows, each line costs more than all instructions here. */
+struct route_choice_bucket {
+	struct route_choice c[4];
+};
+
+const volatile __u32 route_choice_mask; /* the number of buckets, a power of 2, less 1 */
+
+/* Key: a part of the flow's bucket. Writer: the programs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct route_choice_bucket);
+} route_choices SEC(".maps");
+
+/*
+ * Counters of changes of the mirror. Key and index are two bytes of the destination: the first two of IPv4, the third and the
+ * fourth of IPv6. An odd one says that the kernel may still be about to change. Writer: routeplane.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lpm_block);
+} route_slots4 SEC(".maps"), route_slots6 SEC(".maps");
+
+static __always_inline __u32 route_slot4(__be32 dst)
+{
+	__u32 word = bpf_ntohl(dst) >> 16, key = word >> 8;
+
+	return lpm_entry(bpf_map_lookup_elem(&route_slots4, &key), word);
+}
+
+/* dst is the first four bytes of the address. */
+static __always_inline __u32 route_slot6(__be32 dst)
+{
+	__u32 word = bpf_ntohl(dst), key = word >> 8 & 0xff;
+
+	return lpm_entry(bpf_map_lookup_elem(&route_slots6, &key), word);
+}
+
+/* The flow of an IPv4 packet with the addresses in addr: those of the header, if it has not got another destination. */
+static __always_inline void route_flow4(struct route_flow *f, __u64 addr)
+{
+	route_flow_add(f, 2, addr);
+	route_flow_end(f);
+}
+
+/* That of an IPv6 packet, whose destination is in two halves. */
+static __always_inline void route_flow6(struct route_flow *f, const void *ip, __u64 high, __u64 low)
+{
+	route_flow_add(f, 2, LOAD64(ip + 8));
+	route_flow_add(f, 3, LOAD64(ip + 16));
+	route_flow_add(f, 4, high);
+	route_flow_add(f, 5, low);
+	route_flow_end(f);
+}
+
+/*
+ * The flow of a packet that may have got another destination, which only one with ports can (can_rewrite). seq is the counter of what
+ * the kernel chooses from. Returns the slot's counter, an odd number if there is no flow.
+ */
+static __always_inline __u32 route_flow_of(const struct packet *pkt, bool policy, __u32 seq,
+					   struct route_flow *f)
 {
 	const void *ip = pkt->data + pkt->l3;
 	const struct rewrite *to = rewritten(pkt);
-	__u32 ports = 0;
+	__u32 ports = 0, slot;
 
 	if (policy) {
 		ports = route_ports(ip, pkt->data_end, pkt->ip_len, pkt->proto, pkt->fragment,
@@ -75,29 +172,81 @@ static __always_inline bool route_flow_of(const struct packet *pkt, bool policy,
 	}
 	barrier_var(ip);
 	if (ip + 20 > pkt->data_end)
-		return false;
-	f->key = route_flow_key(pkt->ip != 4, policy, pkt->proto, LOAD32(ip), ports);
+		return 1;
 	if (pkt->ip == 4) {
-		f->addr[0] = (__u64)daddr4(pkt, ip) << 32 | LOAD32(ip + 12);
-		f->addr[1] = f->addr[2] = f->addr[3] = 0;
-		return true;
+		__be32 dst = daddr4(pkt, ip);
+
+		slot = route_slot4(dst);
+		route_flow_begin(f, false, policy, pkt->proto, 0, ports, slot, seq);
+		route_flow4(f, (__u64)dst << 32 | LOAD32(ip + 12));
+		return slot;
 	}
 	if (ip + 40 > pkt->data_end)
-		return false;
-	copy(f->addr, ip + 8, 16);
-	f->addr[2] = daddr6_half(pkt, ip, 0);
-	f->addr[3] = daddr6_half(pkt, ip, 8);
-	return true;
+		return 1;
+	slot = route_slot6(daddr6_half(pkt, ip, 0));
+	route_flow_begin(f, true, policy, pkt->proto, LOAD32(ip), ports, slot, seq);
+	route_flow6(f, ip, daddr6_half(pkt, ip, 0), daddr6_half(pkt, ip, 8));
+	return slot;
+}
+
+static __always_inline struct route_choice_bucket *route_bucket(const struct route_flow *f)
+{
+	__u32 key = f->bucket & route_choice_mask;
+
+	return bpf_map_lookup_elem(&route_choices, &key);
+}
+
+/* Whether the choice is that of the flow. Without a branch, so that the verifier does not follow one for each. */
+static __always_inline bool route_is(const struct route_choice *c, const struct route_flow *f,
+				     __u64 *rest)
+{
+	__u64 check = *(volatile const __u64 *)&c->check;
+
+	*rest = *(volatile const __u64 *)&c->way_seq;
+	return check == (f->tag ^ (*rest & ROUTE_CHOICE_MASK));
+}
+
+/* Returns the number of the neighbor's next hop that the kernel has chosen before for a flow. 0: the kernel has to be asked. */
+static __always_inline __u32 route_choice(const struct route_flow *f)
+{
+	struct route_choice_bucket *b = route_bucket(f);
+	const struct route_hop *hop;
+	struct route_choice *c;
+	__u64 rest;
+	__u32 way;
+
+	if (!b)
+		return 0;
+	c = &b->c[0];
+	if (route_is(c, f, &rest))
+		goto found;
+	c = &b->c[1];
+	if (route_is(c, f, &rest))
+		goto found;
+	c = &b->c[2];
+	if (route_is(c, f, &rest))
+		goto found;
+	c = &b->c[3];
+	if (!route_is(c, f, &rest))
+		return 0;
+found:
+	way = rest >> 32 & 0xffff;
+	hop = bpf_map_lookup_elem(&route_hops, &way);
+	if (!hop || *(volatile const __u32 *)&hop->seq != (__u32)rest ||
+	    hop->action != ROUTE_FORWARD)
+		return 0;
+	if (rest >> 48 != (__u16)hop->used)
+		*(volatile __u16 *)&c->used = hop->used;
+	return way;
 }
 
 /*
- * What the program on a CPU has found out about the flow of the packet at hand, and under which counters the kernel's answer may be
- * remembered: the flow's slot, which is odd if it may not be, and what the kernel chooses from. The stack has no room for it.
+ * What the program on a CPU has found out about the flow of the packet at hand. The slot's counter is odd if the kernel's answer must
+ * not be remembered. The stack has no room for it.
  */
 struct route_notes {
 	struct route_flow flow;
 	__u32 slot;
-	__u32 seq;
 	__u32 now; /* as route_hop.used */
 };
 
@@ -116,188 +265,53 @@ static __always_inline struct route_notes *route_note(void)
 	return bpf_map_lookup_elem(&route_notes, &zero);
 }
 
-/* In how many places a flow can be. */
-#define ROUTE_WAYS 4
-
-struct route_choice {
-	__u32 seq; /* see core/seqcount.h; programs write too, and exclude each other by its lowest bit */
-	__u32 slot; /* the slot's counter */
-	__u32 hop_seq; /* seq of what the kernel has chosen from */
-	__u32 way; /* number of the neighbor's next hop */
-	__u32 way_seq;
-	__u32 used; /* that of the neighbor's next hop, when the choice was last used */
-	struct route_flow flow; /* key 0: free */
-};
-
-const volatile __u32 route_choice_mask; /* the number of elements, a power of 2, less 1 */
-
 /*
- * Key: a part of the flow's hash, or that with one of the lowest two bits changed, or both. An element is one cache line, because
- * mappable maps begin at a page. Writer: the programs.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct route_choice);
-} route_choices SEC(".maps");
-
-/*
- * Counters of changes of the mirror. Key and index are two bytes of the destination: the first two of IPv4, the third and the
- * fourth of IPv6. An odd one says that the kernel may still be about to change. Writer: routeplane.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct lpm_block);
-} route_slots4 SEC(".maps"), route_slots6 SEC(".maps");
-
-/* In what route_recall returns: the answer must not be remembered, because the kernel may still be about to change. */
-#define ROUTE_UNSETTLED (1ULL << 32)
-
-/* The counter of a flow's slot. */
-static __always_inline __u32 route_slot_of(const struct route_flow *f)
-{
-	bool v6 = f->key & ROUTE_FLOW_V6;
-	__u32 word = bpf_ntohl(v6 ? f->addr[2] : f->addr[0] >> 32) >> (v6 ? 0 : 16);
-	__u32 key = word >> 8 & 0xff;
-
-	return lpm_entry(v6 ? bpf_map_lookup_elem(&route_slots6, &key)
-			    : bpf_map_lookup_elem(&route_slots4, &key),
-			 word);
-}
-
-/* The first place of a flow. */
-static __always_inline __u32 route_place(const struct route_flow *f)
-{
-	const __u64 m = 0x9e3779b97f4a7c15ULL;
-	__u64 h = ((f->addr[3] * m + f->addr[2]) * m + f->addr[1]) * m + f->addr[0];
-
-	return hash_mix(h + f->key * m) & route_choice_mask;
-}
-
-/* Without branches, because the verifier follows each of them for each way. The rest of an IPv4 flow's addresses is 0. */
-static __always_inline bool route_same_flow(const struct route_choice *c,
-					    const struct route_flow *f)
-{
-	const volatile __u64 *addr = c->flow.addr;
-
-	return !((*(const volatile __u64 *)&c->flow.key ^ f->key) | (addr[0] ^ f->addr[0]) |
-		 (addr[1] ^ f->addr[1]) | (addr[2] ^ f->addr[2]) | (addr[3] ^ f->addr[3]));
-}
-
-/*
- * Returns the number of the neighbor's next hop that the kernel has chosen before for a flow. If the kernel has to be asked the
- * lower half is 0, and the upper half is the slot under which the answer may be remembered, an odd number for none. seq is the
- * counter of what the kernel chooses from.
- */
-__noinline __u64 route_choice(const struct route_flow *f, __u32 seq)
-{
-	__u32 place, slot, i, at, key, way;
-	const struct route_hop *hop;
-	struct route_choice *c;
-
-	if (!route_mirror || !f)
-		return ROUTE_UNSETTLED;
-	place = route_place(f);
-#pragma clang loop unroll(disable)
-	for (i = 0; i < ROUTE_WAYS; i++) {
-		barrier(); /* the flow is read again, for lack of registers and stack */
-		key = place ^ i;
-		c = bpf_map_lookup_elem(&route_choices, &key);
-		if (!c)
-			break;
-		at = seq_begin(&c->seq);
-		if (route_same_flow(c, f))
-			goto found;
-	}
-	goto none;
-found:
-	way = c->way;
-	slot = c->slot;
-	hop = bpf_map_lookup_elem(&route_hops, &way);
-	if (!hop || c->hop_seq != seq || *(volatile const __u32 *)&hop->seq != c->way_seq ||
-	    hop->action != ROUTE_FORWARD || !seq_same(&c->seq, at) || slot != route_slot_of(f))
-		goto none;
-	if (c->used != hop->used)
-		*(volatile __u32 *)&c->used = hop->used;
-	return way;
-none:
-	return (__u64)route_slot_of(f) << 32;
-}
-
-/*
- * Finds a place for a flow: that which it has, or else a free one, or the one that was not used for longest, before the time now.
- * Where all are in use, flows that take the place from each other would all ask the kernel. Begins to write it; returns NULL if there
- * is none, or another program writes it.
+ * Finds a place for a flow: that which it has, or else the one that was not used for longest, neither in the tick now nor in the one
+ * before. Where all are in use, flows that take the place from each other would all ask the kernel.
  */
 static __always_inline struct route_choice *route_room(const struct route_flow *f, __u32 now)
 {
-	__u32 place = route_place(f), best = -1, oldest = now, i, key, used;
-	struct route_choice *c;
+	struct route_choice_bucket *b = route_bucket(f);
+	struct route_choice *best = NULL;
+	__u32 i, oldest = 1, age;
+	__u64 rest;
 
-#pragma clang loop unroll(disable)
-	for (i = 0; i < ROUTE_WAYS; i++) {
-		barrier();
-		key = place ^ i;
-		c = bpf_map_lookup_elem(&route_choices, &key);
-		if (!c)
-			return NULL;
-		if (route_same_flow(c, f)) {
-			best = key;
-			break;
-		}
-		used = c->flow.key ? c->used : 0;
-		if (used < oldest) {
-			oldest = used;
-			best = key;
+	if (!b)
+		return NULL;
+	for (i = 0; i < 4; i++) {
+		if (route_is(&b->c[i], f, &rest))
+			return &b->c[i];
+		age = rest & ROUTE_CHOICE_MASK ? (__u16)(now - (rest >> 48)) : 0x10000;
+		if (age > oldest) {
+			oldest = age;
+			best = &b->c[i];
 		}
 	}
-	key = best;
-	c = bpf_map_lookup_elem(&route_choices, &key);
-	if (!c)
-		return NULL;
-	used = *(volatile __u32 *)&c->seq;
-	if (used & 1 || __sync_val_compare_and_swap(&c->seq, used, used | 1) != used)
-		return NULL;
-	return c;
+	return best;
 }
 
 /*
- * Remembers that the kernel has chosen a neighbor for the flow in the notes. way is the number of the neighbor's next hop. Like
- * route_choice it is no static function, so that the verifier checks it once, and not again for each path to a call.
+ * Remembers that the kernel has chosen a neighbor for the flow in the notes. way is the number of the neighbor's next hop. It is no
+ * static function, so that the verifier checks it once, and not again for each path to a call.
  */
 __noinline int route_remember(__u32 way)
 {
 	const struct route_notes *n = route_mirror ? route_note() : NULL;
 	const struct route_hop *hop;
 	struct route_choice *c;
-	const struct route_flow *f;
+	__u64 rest;
 
-	if (!n || n->slot & 1 || !way)
+	if (!n || n->slot & 1 || !way || way > 0xffff)
 		return 0;
-	f = &n->flow;
-	c = route_room(f, n->now);
-	if (!c)
-		return 0;
-	fence();
 	hop = bpf_map_lookup_elem(&route_hops, &way);
-	if (hop && hop->action == ROUTE_FORWARD) {
-		*(volatile __u32 *)&c->way = way;
-		*(volatile __u32 *)&c->way_seq = seq_begin(&hop->seq);
-		*(volatile __u32 *)&c->used = hop->used;
-		*(volatile __u32 *)&c->slot = n->slot;
-		*(volatile __u32 *)&c->hop_seq = n->seq;
-		*(volatile __u64 *)&c->flow.key = f->key;
-		*(volatile __u64 *)&c->flow.addr[0] = f->addr[0];
-		*(volatile __u64 *)&c->flow.addr[1] = f->addr[1];
-		*(volatile __u64 *)&c->flow.addr[2] = f->addr[2];
-		*(volatile __u64 *)&c->flow.addr[3] = f->addr[3];
-	}
-	seq_write_end(&c->seq);
+	c = route_room(&n->flow, n->now);
+	if (!c || !hop)
+		return 0;
+	rest = (__u64)way << 32 | seq_begin(&hop->seq);
+	if (hop->action != ROUTE_FORWARD)
+		return 0;
+	*(volatile __u64 *)&c->way_seq = rest | (__u64)n->now << 48;
+	*(volatile __u64 *)&c->check = n->flow.tag ^ rest;
 	return 0;
 }
 

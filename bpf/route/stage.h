@@ -118,21 +118,19 @@ static __noinline bool route_recall(const struct packet *pkt, const struct route
 	__u8 policy = pkt->ip == 4 ? st->hash4 : st->hash6;
 	__u32 mtu = pkt->ip == 4 ? st->mtu4 : st->mtu6;
 	struct route_notes *notes = route_note();
-	__u64 found;
+	__u32 found;
 
 	if (!notes)
 		return false;
 	notes->slot = 1;
 	/* bpf_fib_lookup heeds the MTU of a route only if it is locked: route_by_kernel decides. */
-	if (policy > 1 || (mtu && pkt->ip_len > mtu) || !route_flow(pkt, st) ||
-	    !route_flow_of(pkt, policy, &notes->flow))
+	if (policy > 1 || (mtu && pkt->ip_len > mtu) || !route_flow(pkt, st))
 		return false;
-	notes->seq = to->seq;
 	notes->now = to->used;
-	found = route_choice(&notes->flow, notes->seq);
+	notes->slot = route_flow_of(pkt, policy, to->seq, &notes->flow);
+	found = route_choice(&notes->flow);
 	fence(); /* the kernel is asked after the slot has been read */
-	notes->slot = found >> 32;
-	if (!(__u32)found)
+	if (!found)
 		return false;
 	notes->slot = 1;
 	route_read_hop(found, to, to->used);

@@ -58,7 +58,7 @@ static __always_inline __u32 straight_choice(struct xdp_md *ctx, __u32 ip_len,
 {
 	const void *ip = (void *)(long)ctx->data + ETH_HLEN;
 	const void *data_end = (void *)(long)ctx->data_end;
-	__u32 seq = seq_begin(&hop->seq), mtu, ports = 0, zero = 0;
+	__u32 seq = seq_begin(&hop->seq), mtu, slot, ports = 0, zero = 0;
 	struct route_state *st;
 	struct route_flow f;
 	__u8 proto, policy;
@@ -74,14 +74,13 @@ static __always_inline __u32 straight_choice(struct xdp_md *ctx, __u32 ip_len,
 	if (policy)
 		ports = route_ports(ip, data_end, ip_len, proto,
 				    !v6 && LOAD16(ip + 6) & bpf_htons(0x3fff), v6);
-	f.key = route_flow_key(v6, policy, proto, LOAD32(ip), ports);
-	if (v6) {
-		copy(f.addr, ip + 8, 32);
-	} else {
-		f.addr[0] = LOAD64(ip + 12);
-		f.addr[1] = f.addr[2] = f.addr[3] = 0;
-	}
-	return route_choice(&f, seq);
+	slot = v6 ? route_slot6(LOAD32(ip + 24)) : route_slot4(LOAD32(ip + 16));
+	route_flow_begin(&f, v6, policy, proto, LOAD32(ip), ports, slot, seq);
+	if (v6)
+		route_flow6(&f, ip, LOAD64(ip + 24), LOAD64(ip + 32));
+	else
+		route_flow4(&f, LOAD64(ip + 12));
+	return route_choice(&f);
 }
 
 /* Not inlined, and given little, so that packets by a single next hop have the registers for themselves. */

@@ -133,6 +133,7 @@ const (
 	CaptureVarRouteFixedHops        = "route_fixed_hops"
 	CaptureVarRouteMirror           = "route_mirror"
 	CaptureVarRouteOn               = "route_on"
+	CaptureVarRouteSecret           = "route_secret"
 	CaptureVarRouteTrusting         = "route_trusting"
 	CaptureVarScionBfdMinTtl        = "scion_bfd_min_ttl"
 	CaptureVarScionInternalAddr     = "scion_internal_addr"
@@ -303,6 +304,7 @@ type CaptureVariableSpecs struct {
 	RouteFixedHops        *ebpf.VariableSpec `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
 	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
+	RouteSecret           *ebpf.VariableSpec `ebpf:"route_secret"`
 	RouteTrusting         *ebpf.VariableSpec `ebpf:"route_trusting"`
 	ScionBfdMinTtl        *ebpf.VariableSpec `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
@@ -504,6 +506,7 @@ type CaptureVariables struct {
 	RouteFixedHops        *ebpf.Variable `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
 	RouteOn               *ebpf.Variable `ebpf:"route_on"`
+	RouteSecret           *ebpf.Variable `ebpf:"route_secret"`
 	RouteTrusting         *ebpf.Variable `ebpf:"route_trusting"`
 	ScionBfdMinTtl        *ebpf.Variable `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`

@@ -559,6 +559,7 @@ const (
 	PipelineVarRouteFixedHops        = "route_fixed_hops"
 	PipelineVarRouteMirror           = "route_mirror"
 	PipelineVarRouteOn               = "route_on"
+	PipelineVarRouteSecret           = "route_secret"
 	PipelineVarRouteTrusting         = "route_trusting"
 	PipelineVarScionBfdMinTtl        = "scion_bfd_min_ttl"
 	PipelineVarScionInternalAddr     = "scion_internal_addr"
@@ -709,6 +710,7 @@ type PipelineVariableSpecs struct {
 	RouteFixedHops        *ebpf.VariableSpec `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
 	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
+	RouteSecret           *ebpf.VariableSpec `ebpf:"route_secret"`
 	RouteTrusting         *ebpf.VariableSpec `ebpf:"route_trusting"`
 	ScionBfdMinTtl        *ebpf.VariableSpec `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
@@ -885,6 +887,7 @@ type PipelineVariables struct {
 	RouteFixedHops        *ebpf.Variable `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
 	RouteOn               *ebpf.Variable `ebpf:"route_on"`
+	RouteSecret           *ebpf.Variable `ebpf:"route_secret"`
 	RouteTrusting         *ebpf.Variable `ebpf:"route_trusting"`
 	ScionBfdMinTtl        *ebpf.Variable `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`

@@ -135,6 +135,7 @@ const (
 	SFlowVarRouteFixedHops        = "route_fixed_hops"
 	SFlowVarRouteMirror           = "route_mirror"
 	SFlowVarRouteOn               = "route_on"
+	SFlowVarRouteSecret           = "route_secret"
 	SFlowVarRouteTrusting         = "route_trusting"
 	SFlowVarScionBfdMinTtl        = "scion_bfd_min_ttl"
 	SFlowVarScionInternalAddr     = "scion_internal_addr"
@@ -296,6 +297,7 @@ type SFlowVariableSpecs struct {
 	RouteFixedHops        *ebpf.VariableSpec `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.VariableSpec `ebpf:"route_mirror"`
 	RouteOn               *ebpf.VariableSpec `ebpf:"route_on"`
+	RouteSecret           *ebpf.VariableSpec `ebpf:"route_secret"`
 	RouteTrusting         *ebpf.VariableSpec `ebpf:"route_trusting"`
 	ScionBfdMinTtl        *ebpf.VariableSpec `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.VariableSpec `ebpf:"scion_internal_addr"`
@@ -486,6 +488,7 @@ type SFlowVariables struct {
 	RouteFixedHops        *ebpf.Variable `ebpf:"route_fixed_hops"`
 	RouteMirror           *ebpf.Variable `ebpf:"route_mirror"`
 	RouteOn               *ebpf.Variable `ebpf:"route_on"`
+	RouteSecret           *ebpf.Variable `ebpf:"route_secret"`
 	RouteTrusting         *ebpf.Variable `ebpf:"route_trusting"`
 	ScionBfdMinTtl        *ebpf.Variable `ebpf:"scion_bfd_min_ttl"`
 	ScionInternalAddr     *ebpf.Variable `ebpf:"scion_internal_addr"`

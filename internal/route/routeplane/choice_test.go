@@ -3,7 +3,6 @@
 package routeplane
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -35,8 +34,9 @@ var severalTo = map[bool]struct{ prefix, longer, to string }{
 	true:  {"2001:db9::/32", "2001:db9:1::/48", "2001:db9:1::7"},
 }
 
-func newChoiceBed(t *testing.T) *choiceBed {
-	b := &choiceBed{routeBed: newRouteBed(t, Options{Blocks4: 64, Blocks6: 64}), tables: make(map[bool]*lpm.Table)}
+// newChoiceBed makes one that remembers so many choices, 0 for as many as a real one.
+func newChoiceBed(t *testing.T, choices int) *choiceBed {
+	b := &choiceBed{routeBed: newRouteBed(t, Options{Blocks4: 64, Blocks6: 64, choices: choices}), tables: make(map[bool]*lpm.Table)}
 	for v6, net := range map[bool]string{false: "10.2.0.%d", true: "fd02::%x"} {
 		for n := range 3 {
 			addr, dst := fmt.Sprintf(net, 9+n), [6]byte{2, 0, 0, 0, 0, byte(9 + n)}
@@ -80,7 +80,7 @@ const choiceFlows = 32
 // TestChoiceForgotten checks that an answer of the kernel is used again only while nothing has changed: neither the mirror, nor what
 // the kernel chooses from.
 func TestChoiceForgotten(t *testing.T) {
-	b := newChoiceBed(t)
+	b := newChoiceBed(t, 0)
 	for _, v6 := range []bool{false, true} {
 		first := make([]byte, choiceFlows)
 		seen := map[byte]int{}
@@ -127,7 +127,7 @@ func TestChoiceForgotten(t *testing.T) {
 
 // TestChoiceNotRemembered checks which packets the kernel is asked for each time.
 func TestChoiceNotRemembered(t *testing.T) {
-	b := newChoiceBed(t)
+	b := newChoiceBed(t, 0)
 	for _, v6 := range []bool{false, true} {
 		asksTwice := func() {
 			t.Helper()
@@ -156,7 +156,7 @@ func TestChoiceNotRemembered(t *testing.T) {
 
 // TestChoicesOfManyFlows checks that as many flows as are promised are remembered at the same time.
 func TestChoicesOfManyFlows(t *testing.T) {
-	b := newChoiceBed(t)
+	b := newChoiceBed(t, 0)
 	const flows = maxChoices / 4
 	began := time.Now()
 	asked := make(map[bool]uint64)
@@ -178,30 +178,12 @@ func TestChoicesOfManyFlows(t *testing.T) {
 	}
 }
 
-// choicePlaces is the number of the four places of an IPv4 flow (route_place of bpf/route/choice.h), without ports.
-func choicePlaces(src, dst netip.Addr) uint64 {
-	const m = 0x9e3779b97f4a7c15
-	word := func(a netip.Addr) uint64 { return uint64(binary.LittleEndian.Uint32(a.AsSlice())) }
-	key := uint64(1) << 40 // ROUTE_FLOW_V4
-	h := (word(dst)<<32 | word(src)) + key*m
-	h ^= h >> 32
-	h *= m
-	h ^= h >> 29
-	h *= 0xd6e8feb86659fd93
-	h ^= h >> 32
-	return h & (maxChoices - 1) / 4
-}
-
 // TestChoicesInUse has one flow more than places: it takes none from flows that are in use, and one from a flow that is not.
 func TestChoicesInUse(t *testing.T) {
-	b := newChoiceBed(t)
-	same := make(map[uint64][]string)
+	b := newChoiceBed(t, choiceWays)
 	var five []string
-	for n := 0; len(five) < 5; n++ {
-		src := netip.AddrFrom4([4]byte{11, byte(n >> 16), byte(n >> 8), byte(n)})
-		places := choicePlaces(src, netip.MustParseAddr(severalTo[false].to))
-		same[places] = append(same[places], src.String())
-		five = same[places]
+	for n := range choiceWays + 1 {
+		five = append(five, fmt.Sprintf("11.0.0.%d", 1+n))
 	}
 	asked := func(flows []string) uint64 {
 		before := b.count("fwd route-fib")
@@ -221,8 +203,8 @@ func TestChoicesInUse(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		at := tick()
-		asked(five[:4])
-		all, last := asked(five), asked(five[4:])
+		asked(five[:choiceWays])
+		all, last := asked(five), asked(five[choiceWays:])
 		if tick() != at {
 			continue // whether a flow is in use is known to about a second
 		}
@@ -232,8 +214,8 @@ func TestChoicesInUse(t *testing.T) {
 		for tick() < at+2 {
 			time.Sleep(time.Millisecond)
 		}
-		asked(five[4:])
-		if last = asked(five[4:]); last != 0 {
+		asked(five[choiceWays:])
+		if last = asked(five[choiceWays:]); last != 0 {
 			t.Errorf("the fifth flow asks when the others are idle")
 		}
 		return

@@ -4,6 +4,8 @@
 package routeplane
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 
 	"culvert/internal/bpfobj"
@@ -63,7 +65,7 @@ func (p *Part) Load(l *datapath.Loading) error {
 		bpfobj.PipelineMapRouteHops:      MaxHops,
 		bpfobj.PipelineMapRouteNeighbors: MaxNeighbors,
 	})
-	mask := uint32(0)
+	buckets := orDefault(o.choices, maxChoices) / choiceWays
 	if !o.NoMirror {
 		l.Resize(map[string]int{
 			bpfobj.PipelineMapRouteRoot4:   roots4,
@@ -72,17 +74,27 @@ func (p *Part) Load(l *datapath.Loading) error {
 			bpfobj.PipelineMapRouteBlocks6: orDefault(o.Blocks6, DefaultBlocks6),
 			bpfobj.PipelineMapRouteSlots4:  Slots / 256,
 			bpfobj.PipelineMapRouteSlots6:  Slots / 256,
-			bpfobj.PipelineMapRouteChoices: maxChoices,
+			bpfobj.PipelineMapRouteChoices: buckets,
 		})
-		mask = maxChoices - 1
 	}
 	return bpfobj.SetVariables(l.Spec, map[string]any{
 		bpfobj.PipelineVarRouteOn:       true,
 		bpfobj.PipelineVarRouteMirror:   !o.NoMirror,
 		bpfobj.PipelineVarRouteTrusting: o.Trusting,
 
-		bpfobj.PipelineVarRouteChoiceMask: mask,
+		bpfobj.PipelineVarRouteChoiceMask: uint32(buckets - 1),
+		bpfobj.PipelineVarRouteSecret:     newSecret(),
 	})
+}
+
+// newSecret makes the key of the hash by which flows are known. No other program uses their choices.
+func newSecret() (secret [secretWords]uint32) {
+	var b [4 * secretWords]byte
+	_, _ = rand.Read(b[:]) // never fails: it ends the process instead
+	for n := range secret {
+		secret[n] = binary.NativeEndian.Uint32(b[4*n:])
+	}
+	return secret
 }
 
 func orDefault(n, otherwise int) int {

@@ -14,6 +14,8 @@ type Options struct {
 	// Trusting makes the programs believe the mirror without a deadline. It exists to measure a data plane that no
 	// process serves. No configuration sets it.
 	Trusting bool
+	// choices is for how many flows the kernel's choice is remembered, a power of 2; 0 means maxChoices. Tests set it.
+	choices int
 }
 
 // Sizes of the mirror.
@@ -25,9 +27,12 @@ const (
 	DefaultBlocks6 = 98304
 	// MaxNeighbors is how many neighbors on connected networks have a next hop of their own.
 	MaxNeighbors = 65536
-	// maxChoices is for how many flows the programs remember the kernel's choice, a power of 2. A flow has 4 places in which it
-	// can be, so that hardly any of a quarter as many flows finds them taken.
+	// maxChoices is for how many flows the programs remember the kernel's choice, a power of 2. A flow has choiceWays places in
+	// which it can be, so that hardly any of a quarter as many flows finds them taken.
 	maxChoices = 1 << 18
+	choiceWays = 4
+	// secretWords is the size of route_secret in bpf/route/choice.h.
+	secretWords = 24
 	// Slots is how many slots of destinations each family has.
 	Slots = 65536
 )
