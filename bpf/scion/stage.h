@@ -320,7 +320,8 @@ static __always_inline int scion_stage(struct xdp_md *ctx, struct packet *pkt)
 		if (egress > 0)
 			return FWD_SCION_BR_TRANSIT;
 		if (egress == STRAIGHT_SWITCH) {
-			egress = scion_switch4(ctx, port, &m->clock, len);
+			egress = pkt->v6 ? scion_switch6(ctx, port, &m->clock, len)
+					 : scion_switch4(ctx, port, &m->clock, len);
 			pkt->egress = egress;
 			if (egress > 0)
 				return FWD_SCION_BR_TRANSIT;

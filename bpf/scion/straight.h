@@ -13,7 +13,7 @@
  * family, without extension headers, alerts or peering. It repeats scion_decide and scion_send for these packets alone.
  * Whatever it does not expect it leaves to them, and has written nothing by then. Each function is there twice: for packets in
  * the middle of a segment, which are most, and for those that go on to the next segment. So the first pay nothing for the
- * second. Over IPv6 the second are left to the general code: the verifier would look at too much.
+ * second.
  */
 
 /* Returned for a packet that the straight way of switches of segments is for. No interface has this index. */
@@ -85,8 +85,7 @@ static __always_inline bool straight_fields(struct scion_straight *s, void *data
 
 /* Reads header and path. Returns 1, or what scion_straight returns. */
 static __always_inline int straight_read(void *hdr, void *data_end, __u32 len,
-					 struct scion_straight *s, const bool v6,
-					 const bool switches)
+					 struct scion_straight *s, const bool switches)
 {
 	const struct path_pos *at;
 	__u32 hdr_len, meta_off, pos;
@@ -114,7 +113,7 @@ static __always_inline int straight_read(void *hdr, void *data_end, __u32 len,
 		return 0;
 	pos = at->flags & STRAIGHT_POS;
 	if (switches ? pos != PATH_POS_SWITCH : pos)
-		return !v6 && !switches && pos == PATH_POS_SWITCH ? STRAIGHT_SWITCH : 0;
+		return !switches && pos == PATH_POS_SWITCH ? STRAIGHT_SWITCH : 0;
 	if (meta_off + at->len > hdr_len)
 		return 0;
 	s->next = at->next;
@@ -214,7 +213,7 @@ static __always_inline int scion_straight(struct xdp_md *ctx, const struct scion
 	if (data + outer > data_end ||
 	    !straight_link(port, data + (v6 ? IPV6_SADDR : IPV4_SADDR), v6, &in))
 		return 0;
-	way = straight_read(data + outer, data_end, len, &s, v6, switches);
+	way = straight_read(data + outer, data_end, len, &s, switches);
 	if (way <= 0)
 		return way;
 	if (s.ingress != in.ifid)
@@ -286,5 +285,6 @@ static __always_inline int scion_straight(struct xdp_md *ctx, const struct scion
 SCION_STRAIGHT(scion_straight4, false, false)
 SCION_STRAIGHT(scion_straight6, true, false)
 SCION_STRAIGHT(scion_switch4, false, true)
+SCION_STRAIGHT(scion_switch6, true, true)
 
 #endif
