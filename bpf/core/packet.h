@@ -74,7 +74,7 @@ struct packet {
 	__u16 sampled;
 #endif
 #if MAY_REWRITE
-	__u32 domain; /* here it takes no room */
+	__u32 domain; /* as below */
 #endif
 	/* with PARSE_IP only */
 	__u8 unused __attribute__((aligned(8))); /* 0: see packet_forget */

@@ -5,7 +5,8 @@
 #include "fence.h"
 
 /*
- * The only way to read data that somebody else may be writing: a sequence counter, as the kernel's seqcount_t. A
+ * How to read data that somebody else may be writing: a sequence counter, as the kernel's seqcount_t. (bpf/route/choice.h
+ * has elements of two words, of which each tells whether the other belongs to it. Nothing else does without.) A
  * program that meets a writer does not wait, because a process may die while it writes. The program falls back instead:
  * to a hash table, to the kernel, to the slow path. Data without a fallback is kept in a latch (seqcount_latch_t): two
  * versions, of which the lowest bit of the counter names the one to read while the writer changes the other.

@@ -110,7 +110,8 @@ static __always_inline __u32 lb_flow_insert_locked(struct lb_bucket *b, const st
 /*
  * Inserts a flow. Returns its backend: another one if another CPU has inserted it first, 0 if there is no room or the
  * rate is used up. The caller has looked the flow up. The rate is asked first: in a flood hardly a bucket is in the
- * cache, and its lock would have to wait for it, while all that follows the lookup need not.
+ * cache, and its lock would have to wait for it, while all that follows the lookup need not. So above the rate a packet
+ * that comes while another CPU inserts its flow goes by its own ring.
  */
 __noinline __u32 lb_flow_insert(const struct lb_flow *f, __u32 id, int syn)
 {

@@ -178,6 +178,7 @@ static __always_inline int lb_stage(struct xdp_md *ctx, struct packet *pkt)
 	if (!lb_on || !pkt->port || !pkt->ip || !lb_vlan_accepted(pkt))
 		return REASON_NONE;
 	/* Most packets have their flow set in a moment. */
+	_Static_assert(offsetof(struct lb_packet, backend) == sizeof(p.flow), "the flow is first");
 	__builtin_memset(&p.backend, 0, sizeof(p) - sizeof(p.flow));
 	p.ip_len = pkt->ip_len;
 	p.no_fwd_reason = pkt->no_fwd_reason;

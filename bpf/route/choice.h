@@ -22,15 +22,16 @@
  */
 
 /*
- * What the kernel chooses by, as bpf_fib_lookup gets it, and the counters of the first two: two sums of hash_word with secrets of
- * their own, then the bucket and the tag that come of them. Two flows have the same with a probability of 2^-64.
+ * What the kernel chooses by, as bpf_fib_lookup gets it: two sums of hash_word with secrets of their own, the second with the counters
+ * of the first two as well. Then the bucket and the tag that come of them. The upper 16 bits of the tag are from the flow alone. Two
+ * flows of a bucket have the same tag with a probability of about 2^-64, one flow at different counters of about 2^-48.
  */
 struct route_flow {
 	__u64 bucket;
 	__u64 tag;
 };
 
-const volatile __u32 route_secret[24];
+const volatile __u32 route_secret[20];
 
 /* Adds word i to a flow. */
 static __always_inline void route_flow_add(struct route_flow *f, __u32 i, __u64 word)
@@ -43,12 +44,9 @@ static __always_inline void route_flow_add(struct route_flow *f, __u32 i, __u64 
 #define ROUTE_FLOW_V6 (1U << 9)
 #define ROUTE_FLOW_PORTS (1U << 10) /* fib_multipath_hash_policy 1 */
 
-/*
- * Begins a flow, without its addresses. label is the first word of IPv6, ports has both, with the source port in the lower half; the
- * counters are those of the slot and of what the kernel chooses from.
- */
+/* Begins a flow, without its addresses. label is the first word of IPv6, ports has both, with the source port in the lower half. */
 static __always_inline void route_flow_begin(struct route_flow *f, bool v6, bool policy, __u8 proto,
-					     __be32 label, __u32 ports, __u32 slot, __u32 seq)
+					     __be32 label, __u32 ports)
 {
 	__u32 kind = v6 ? ROUTE_FLOW_V6 : ROUTE_FLOW_V4;
 
@@ -60,13 +58,17 @@ static __always_inline void route_flow_begin(struct route_flow *f, bool v6, bool
 		kind |= v6 ? proto : 0;
 	}
 	route_flow_add(f, 0, (__u64)kind << 32 | ports);
-	route_flow_add(f, 1, (__u64)slot << 32 | seq);
 }
 
-static __always_inline void route_flow_end(struct route_flow *f)
+/* The lower 48 bits of a tag, and of what follows it in an element: all but used. */
+#define ROUTE_CHOICE_MASK 0x0000ffffffffffffULL
+
+/* Ends a flow. The counters are those of the slot and of what the kernel chooses from. */
+static __always_inline void route_flow_end(struct route_flow *f, __u32 slot, __u32 seq)
 {
 	f->bucket = hash_mix(f->bucket);
-	f->tag ^= f->bucket;
+	f->tag = hash_mix(f->tag + ((__u64)slot << 32 | seq));
+	f->tag = (f->tag & ROUTE_CHOICE_MASK) | (f->bucket & ~ROUTE_CHOICE_MASK);
 }
 
 /*
@@ -84,14 +86,13 @@ static __always_inline __u32 route_ports(const void *ip, const void *data_end, _
 	return l4 + 4 > data_end ? 0 : LOAD32(l4);
 }
 
+/* The fields behind check are read and written as one word, in the order of little-endian processors, the only ones. */
 struct route_choice {
 	__u64 check; /* the tag of the flow ^ what follows, without used: a mixture of two writes is nobody's */
 	__u32 way_seq;
 	__u16 way; /* number of the neighbor's next hop */
 	__u16 used; /* the lower half of that of the next hop, when the choice was last used */
 };
-
-#define ROUTE_CHOICE_MASK 0x0000ffffffffffffULL
 
 /* One cache line, because mappable maps begin at a page: with many flows, each line costs more than all instructions here. */
 struct route_choice_bucket {
@@ -136,21 +137,14 @@ static __always_inline __u32 route_slot6(__be32 dst)
 	return lpm_entry(bpf_map_lookup_elem(&route_slots6, &key), word);
 }
 
-/* The flow of an IPv4 packet with the addresses in addr: those of the header, if it has not got another destination. */
-static __always_inline void route_flow4(struct route_flow *f, __u64 addr)
+/* Adds the addresses of IPv6. The destination is in two halves. */
+static __always_inline void route_flow_add6(struct route_flow *f, const void *ip, __u64 high,
+					    __u64 low)
 {
-	route_flow_add(f, 2, addr);
-	route_flow_end(f);
-}
-
-/* That of an IPv6 packet, whose destination is in two halves. */
-static __always_inline void route_flow6(struct route_flow *f, const void *ip, __u64 high, __u64 low)
-{
-	route_flow_add(f, 2, LOAD64(ip + 8));
-	route_flow_add(f, 3, LOAD64(ip + 16));
-	route_flow_add(f, 4, high);
-	route_flow_add(f, 5, low);
-	route_flow_end(f);
+	route_flow_add(f, 1, LOAD64(ip + 8));
+	route_flow_add(f, 2, LOAD64(ip + 16));
+	route_flow_add(f, 3, high);
+	route_flow_add(f, 4, low);
 }
 
 /*
@@ -177,15 +171,17 @@ static __always_inline __u32 route_flow_of(const struct packet *pkt, bool policy
 		__be32 dst = daddr4(pkt, ip);
 
 		slot = route_slot4(dst);
-		route_flow_begin(f, false, policy, pkt->proto, 0, ports, slot, seq);
-		route_flow4(f, (__u64)dst << 32 | LOAD32(ip + 12));
+		route_flow_begin(f, false, policy, pkt->proto, 0, ports);
+		route_flow_add(f, 1, (__u64)dst << 32 | LOAD32(ip + 12));
+		route_flow_end(f, slot, seq);
 		return slot;
 	}
 	if (ip + 40 > pkt->data_end)
 		return 1;
 	slot = route_slot6(daddr6_half(pkt, ip, 0));
-	route_flow_begin(f, true, policy, pkt->proto, LOAD32(ip), ports, slot, seq);
-	route_flow6(f, ip, daddr6_half(pkt, ip, 0), daddr6_half(pkt, ip, 8));
+	route_flow_begin(f, true, policy, pkt->proto, LOAD32(ip), ports);
+	route_flow_add6(f, ip, daddr6_half(pkt, ip, 0), daddr6_half(pkt, ip, 8));
+	route_flow_end(f, slot, seq);
 	return slot;
 }
 
@@ -266,22 +262,24 @@ static __always_inline struct route_notes *route_note(void)
 }
 
 /*
- * Finds a place for a flow: that which it has, or else the one that was not used for longest, neither in the tick now nor in the one
- * before. Where all are in use, flows that take the place from each other would all ask the kernel.
+ * Finds a place for a flow: that which it has had, at whatever counters, or else a free one, or the one that was not used for longest,
+ * neither in the tick now nor in the one before. Where all are in use, flows that take the place from each other would all ask the
+ * kernel. Another CPU may be one tick ahead.
  */
 static __always_inline struct route_choice *route_room(const struct route_flow *f, __u32 now)
 {
 	struct route_choice_bucket *b = route_bucket(f);
 	struct route_choice *best = NULL;
-	__u32 i, oldest = 1, age;
+	__u32 i, oldest = 2, age;
 	__u64 rest;
 
 	if (!b)
 		return NULL;
 	for (i = 0; i < 4; i++) {
-		if (route_is(&b->c[i], f, &rest))
+		if (!((*(volatile const __u64 *)&b->c[i].check ^ f->tag) >> 48))
 			return &b->c[i];
-		age = rest & ROUTE_CHOICE_MASK ? (__u16)(now - (rest >> 48)) : 0x10000;
+		rest = *(volatile const __u64 *)&b->c[i].way_seq;
+		age = rest & ROUTE_CHOICE_MASK ? (__u16)(now + 1 - (rest >> 48)) : 0x10000;
 		if (age > oldest) {
 			oldest = age;
 			best = &b->c[i];

@@ -14,6 +14,12 @@
  * and leaves the rest to the kernel.
  */
 
+_Static_assert(offsetof(struct route_state, until6) == offsetof(struct route_state, until4) + 8 &&
+		       offsetof(struct route_state, kernel6) ==
+			       offsetof(struct route_state, kernel4) + 1 &&
+		       ROUTE_DEV_FORWARD6 == ROUTE_DEV_FORWARD4 << 1,
+	       "what is for IPv6 is behind what is for IPv4");
+
 /* 0 for IPv4, 1 for IPv6, without a branch: each doubles the ways that the verifier follows. */
 static __always_inline __u32 route_family(const struct packet *pkt)
 {

@@ -75,11 +75,12 @@ static __always_inline __u32 straight_choice(struct xdp_md *ctx, __u32 ip_len,
 		ports = route_ports(ip, data_end, ip_len, proto,
 				    !v6 && LOAD16(ip + 6) & bpf_htons(0x3fff), v6);
 	slot = v6 ? route_slot6(LOAD32(ip + 24)) : route_slot4(LOAD32(ip + 16));
-	route_flow_begin(&f, v6, policy, proto, LOAD32(ip), ports, slot, seq);
+	route_flow_begin(&f, v6, policy, proto, LOAD32(ip), ports);
 	if (v6)
-		route_flow6(&f, ip, LOAD64(ip + 24), LOAD64(ip + 32));
+		route_flow_add6(&f, ip, LOAD64(ip + 24), LOAD64(ip + 32));
 	else
-		route_flow4(&f, LOAD64(ip + 12));
+		route_flow_add(&f, 1, LOAD64(ip + 12));
+	route_flow_end(&f, slot, seq);
 	return route_choice(&f);
 }
 

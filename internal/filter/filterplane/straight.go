@@ -17,8 +17,8 @@ import (
 /*
 A filter whose rules only compare bytes of the packet has a straight way: the rules stand in the program itself, use registers that calls
 change, which need not be saved, and what a rule drops is counted and dropped right behind them. Whatever is unusual goes to
-filter_general, the whole filter as a function: frames that may have tags of VLANs, short first buffers, bytes beyond haveBytes. Nothing is
-counted or changed before.
+filter_general, the whole filter as a function: frames that may have tags of VLANs, short first buffers, bytes beyond haveBytes at a place
+that the packet tells. Nothing is counted or changed before.
 */
 
 // fnFilter is the program (bpf/filter/filter.bpf.c), and fnGeneral the same as a function, which returns XDP_PASS for a packet that goes on.
@@ -81,15 +81,20 @@ const (
 	ruleData = asm.R9
 )
 
-// straightBody returns the code of the program, nil if an expression calls a function.
+// straightBody returns the code of the program, nil if an expression calls a function, or if the rules are too long for one: jumps go from
+// the first to behind the last.
 func straightBody(steps []ruleStep) (asm.Instructions, error) {
 	var rules []asm.Instructions
+	size := 0
 	for n := range steps {
 		code, err := straightRule(steps[n].code, n)
 		if err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(code, func(i asm.Instruction) bool { return i.OpCode.JumpOp() == asm.Call }) {
+			return nil, nil
+		}
+		if size += len(code); size > chunkSize {
 			return nil, nil
 		}
 		rules = append(rules, code)
@@ -112,7 +117,7 @@ func straightBody(steps []ruleStep) (asm.Instructions, error) {
 	return w.finish()
 }
 
-// withStraight returns the program with a straight way, or as it is if an expression calls a function.
+// withStraight returns the program with a straight way, or as it is if the rules cannot have one.
 func withStraight(ins asm.Instructions, steps []ruleStep) (_ asm.Instructions, has bool, err error) {
 	body, err := straightBody(steps)
 	if err != nil || body == nil {

@@ -212,6 +212,18 @@ func TestFilterStraight(t *testing.T) {
 	}
 }
 
+// longRules are fewer than maxStraight, but too long for a straight way together.
+func longRules(rules func(expr string, n int, action Action) []Rule) (all []Rule) {
+	for k := range 34 {
+		expr := fmt.Sprintf("udp and (port %%d or port %d", 20000+100*k)
+		for n := range 90 {
+			expr += fmt.Sprintf(" or port %d", 20001+100*k+n)
+		}
+		all = append(all, rules(expr+")", 1, Drop)...)
+	}
+	return all
+}
+
 // TestFilterStraightEffort has as many rules as a straight way takes, each of which may be the one that is counted behind them. What the
 // verifier looks at is bounded. One rule more, or one that counts, and there is none.
 func TestFilterStraightEffort(t *testing.T) {
@@ -237,6 +249,7 @@ func TestFilterStraightEffort(t *testing.T) {
 			rules("not port %d", maxStraight-few, Pass)...), true},
 		{"one more", rules("not port %d", maxStraight+1, Drop), false},
 		{"one that counts", append(rules("not port %d", 1, Count), rules("udp port %d", 1, Drop)...), false},
+		{"long ones", longRules(rules), false},
 		{"one that reads far", append(rules("ether[%d:2] = 77", 1, Drop), rules("ether[3%d00:2] = 77", 1, Drop)...), false},
 	} {
 		p := newStraightPair(t, inst, tt.rules)

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"culvert/internal/bpfobj"
 	"culvert/internal/route/lpm"
 	"culvert/internal/testbed"
 )
@@ -176,6 +178,77 @@ func TestChoicesOfManyFlows(t *testing.T) {
 	if asked[false] < flows/2 || asked[true] > flows/25 {
 		t.Errorf("%d flows asked the kernel, and %d of them again", asked[false], asked[true])
 	}
+}
+
+// TestChoicesKeepTheirPlaces changes what the kernel chooses from again and again, faster than places become free: each flow takes the place
+// that it had.
+func TestChoicesKeepTheirPlaces(t *testing.T) {
+	b := newChoiceBed(t, choiceWays)
+	for _, v6 := range []bool{false, true} {
+		for change := range 5 {
+			for _, reason := range []string{"route-fib", "route"} {
+				for n := range choiceWays {
+					b.send(v6, n, reason)
+				}
+			}
+			if change%2 == 0 {
+				b.several()
+				continue
+			}
+			b.plane.Touch(v6, 0, Slots)
+			b.plane.Settle()
+		}
+		b.resetChoices()
+	}
+}
+
+// resetChoices empties the only bucket.
+func (b *choiceBed) resetChoices() { b.must(b.choices().Put(uint32(0), [choiceWays]choiceElement{})) }
+
+func (b *choiceBed) choices() *ebpf.Map { return b.inst.Map(bpfobj.PipelineMapRouteChoices) }
+
+// choiceElement is struct route_choice of bpf/route/choice.h.
+type choiceElement struct{ Check, Rest uint64 }
+
+// TestChoiceOfTwoWriters mixes the words of two flows' choices, as two programs may that write an element at the same time: the mixture is
+// nobody's.
+func TestChoiceOfTwoWriters(t *testing.T) {
+	b := newChoiceBed(t, choiceWays)
+	by := make(map[byte]int) // a flow by each neighbor
+	for n := 0; len(by) < 2; n++ {
+		by[b.send(false, n, "route-fib")] = n
+		if len(by) < 2 {
+			b.resetChoices()
+		}
+	}
+	var first int
+	for _, n := range by {
+		first = n
+		break
+	}
+	b.resetChoices()
+	for _, n := range by {
+		b.send(false, n, "route-fib")
+		b.send(false, n, "route")
+	}
+	var bucket [choiceWays]choiceElement
+	b.must(b.choices().Lookup(uint32(0), &bucket))
+	var used []int
+	for n, e := range bucket {
+		if e.Check != 0 {
+			used = append(used, n)
+		}
+	}
+	if len(used) != 2 {
+		t.Fatalf("%d elements are in use, want 2: %x", len(used), bucket)
+	}
+	one, other := used[0], used[1]
+	bucket[one].Rest, bucket[other].Rest = bucket[other].Rest, bucket[one].Rest
+	b.must(b.choices().Put(uint32(0), bucket))
+	for _, n := range by {
+		b.send(false, n, "route-fib")
+	}
+	b.send(false, first, "route")
 }
 
 // TestChoicesInUse has one flow more than places: it takes none from flows that are in use, and one from a flow that is not.

@@ -87,7 +87,7 @@ func (p *Part) Load(l *datapath.Loading) error {
 	})
 }
 
-// newSecret makes the key of the hash by which flows are known. No other program uses their choices.
+// newSecret makes the key of the hash by which flows are known. Programs that share the choices, as those of a capture, have its copy.
 func newSecret() (secret [secretWords]uint32) {
 	var b [4 * secretWords]byte
 	_, _ = rand.Read(b[:]) // never fails: it ends the process instead

@@ -32,7 +32,7 @@ const (
 	maxChoices = 1 << 18
 	choiceWays = 4
 	// secretWords is the size of route_secret in bpf/route/choice.h.
-	secretWords = 24
+	secretWords = 20
 	// Slots is how many slots of destinations each family has.
 	Slots = 65536
 )
