@@ -334,7 +334,8 @@ func TestWorkersSpreadIP(t *testing.T) {
 			switch {
 			case len(list) == 1 && (o.enqueued != uint64(sent-stay) || o.on[two[0]] != uint64(stay)):
 				t.Errorf("of %d packets, of which %d stay, workers were given %d: %v", sent, stay, o.enqueued, o.on)
-			case len(list) == 2 && (o.on[two[0]] < uint64(sent/4) || o.on[two[1]] < uint64(sent/4)):
+			// The key is random: a tenth for a CPU is 4.5 standard deviations from half of what moves.
+			case len(list) == 2 && (o.on[two[0]] < uint64(sent/10) || o.on[two[1]] < uint64(sent/10)):
 				t.Errorf("%d packets were given to workers, by CPU %v", o.enqueued, o.on)
 			}
 		}
